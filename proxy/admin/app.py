@@ -29,6 +29,7 @@ from proxy.admin.calls import (
     SiteOf,
     refusal_of,
 )
+from proxy.admin.changes import Changes
 from proxy.admin.pages import FILE_HEADERS, INDEX, health, page_file, readiness
 from proxy.admin.problem import Problem, bad_request
 from proxy.admin.threads import in_thread, room_in
@@ -90,13 +91,13 @@ def get_caller(caller: CallerOf) -> models.Me:
 
 @process.get("/changes")
 @needs("operator")
-def get_changes(site: SiteOf, limit: Limit = 100) -> models.Changes:
+def get_changes(site: SiteOf, limit: Limit = 100) -> Changes:
     """List changes by the admin port, made or refused, the newest first.
 
     All instances give the same list. Dry runs are left out.
     """
     with room_in(site.free_readings, "Two other calls are reading topics. Try again."):
-        return models.Changes(changes=site.topics.changes(limit))
+        return Changes(changes=site.topics.changes(limit))
 
 
 @process.get(

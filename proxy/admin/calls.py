@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from starlette.requests import ClientDisconnect
 
 from proxy.admin.broker_access import BrokerAccess
-from proxy.admin.changes import ChangeRecorder, cut, is_dry_run
+from proxy.admin.changes import Change, ChangeRecorder, cut, is_dry_run
 from proxy.admin.events import EventStreams, Snapshots
 from proxy.admin.models import (
     LAST_OFFSET,
@@ -26,7 +26,6 @@ from proxy.admin.models import (
     PATTERN,
     TOPIC,
     Answer,
-    Change,
     Refused,
     pattern_of,
 )

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Final
 
 import structlog
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from proxy.admin.broker_access import BrokerAccess
-from proxy.admin.models import Change
+from proxy.admin.models import Answer, Count, Time
 from proxy.admin.problem import Problem
+from proxy.config.settings import Role
 from proxy.protocol.bounded_json import JsonRefused, read_object
 
 MOST_CHARACTERS: Final = 1_000
@@ -19,6 +20,30 @@ REFUSED_AT_MOST: Final = 100
 REFUSED_WITHIN_S: Final = 60.0
 
 log = structlog.get_logger(__name__)
+
+
+class Change(Answer):
+    """A change by the admin port, made or refused."""
+
+    at: Time
+    caller: str
+    role: Role
+    address: str = Field(description="The caller's address.")
+    instance: str = Field(description="The `instance_id` of the process that was called.")
+    call: str = Field(description="Method and path with the query.")
+    body: str = Field(description="The first 1,000 characters of the body.")
+    status: int = Field(description="HTTP status of the reply.")
+    result: str = Field(description="The first 1,000 characters of the reply.")
+    left_out: Count = Field(
+        description="Refused changes just before this one that are not in the list. A process "
+        "records at most 100 refused changes a minute."
+    )
+
+
+class Changes(Answer):
+    """Changes, the newest first."""
+
+    changes: list[Change] = Field(max_length=1000)
 
 
 class ChangeRecorder:

@@ -131,30 +131,6 @@ class Me(Answer):
     contents: bool = Field(description="True if it may read keys, values and headers of records.")
 
 
-class Change(Answer):
-    """A change by the admin port, made or refused."""
-
-    at: Time
-    caller: str
-    role: Role
-    address: str = Field(description="The caller's address.")
-    instance: str = Field(description="The `instance_id` of the process that was called.")
-    call: str = Field(description="Method and path with the query.")
-    body: str = Field(description="The first 1,000 characters of the body.")
-    status: int = Field(description="HTTP status of the reply.")
-    result: str = Field(description="The first 1,000 characters of the reply.")
-    left_out: Count = Field(
-        description="Refused changes just before this one that are not in the list. A process "
-        "records at most 100 refused changes a minute."
-    )
-
-
-class Changes(Answer):
-    """Changes, the newest first."""
-
-    changes: list[Change] = Field(max_length=1000)
-
-
 class Pending(Answer):
     """Pending records by target."""
 

@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from proxy.admin.broker_access import CHANGES_PARTITION
-from proxy.admin.changes import read_change
-from proxy.admin.models import Change, LetterTopic
+from proxy.admin.changes import Change, read_change
+from proxy.admin.models import LetterTopic
 from proxy.admin.problem import Problem
 from proxy.admin.replay_jobs import WantedReplay
 from proxy.clock import wall_clock_ms

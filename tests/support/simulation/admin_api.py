@@ -11,8 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from proxy.admin.app import AdminApp
 from proxy.admin.calls import Site
-from proxy.admin.changes import read_change
-from proxy.admin.models import Change
+from proxy.admin.changes import Change, read_change
 from proxy.admin.queries import (
     CountedShard,
     FindId,

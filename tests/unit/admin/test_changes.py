@@ -19,10 +19,10 @@ from proxy.admin.changes import (
     MOST_CHARACTERS,
     REFUSED_AT_MOST,
     REFUSED_WITHIN_S,
+    Change,
     ChangeRecorder,
     read_change,
 )
-from proxy.admin.models import Change
 from proxy.admin.problem import Problem
 from proxy.admin.server import AdminServer
 from proxy.config.settings import AdminSettings, AdminToken
