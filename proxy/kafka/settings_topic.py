@@ -36,7 +36,7 @@ from proxy.kafka.unreadable import SkippedRanges
 from proxy.protocol.body import Message as AnyMessage
 from proxy.protocol.bounded_json import read_object, whole
 from proxy.protocol.policy import TARGETS_PATTERN, Policy, digest_of
-from proxy.protocol.position import MISSED_MOVES, MISSED_PARTITION, PolicyFrom
+from proxy.protocol.position import MISSED_MOVES_PREFIX, MISSED_PARTITION, PolicyFrom
 from proxy.protocol.proofs import HopKey
 
 log = structlog.get_logger(__name__)
@@ -344,7 +344,7 @@ class SettingsTopic:
             while reading.left:
                 self._heartbeat()
                 for _topic, message in reading.poll():
-                    if (key := _key(message)).startswith(MISSED_MOVES):
+                    if (key := _key(message)).startswith(MISSED_MOVES_PREFIX):
                         _understood(key, lambda: take(key, message.value()))  # noqa: B023
         if not is_all():
             raise StartOverRefused(
@@ -402,7 +402,7 @@ class SettingsTopic:
                 self._hop_keys.setdefault(hop_key.digest, hop_key)
         elif key.startswith(SKIPPED):
             self._take_skipped(key, value)
-        elif key.startswith((CLOCK, MISSED_MOVES)):
+        elif key.startswith((CLOCK, MISSED_MOVES_PREFIX)):
             return
         elif key.startswith(SERVED):
             self._served[key] = ServedPartition.from_json(value or b"")

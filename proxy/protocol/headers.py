@@ -36,24 +36,26 @@ ERROR: Final = "timer-error"
 ERROR_DETAIL: Final = "timer-error-detail"
 
 INGRESS_KEY: Final = "timer-ingress-key"
-"""The ingress record's key, if `timer-key` gave another for the target."""
+"""The key that the ingress record had, if `timer-key` gave the delivery another key."""
 UNREADABLE: Final = "timer-unreadable"
-"""In memory only: replaces headers that the client library cannot decode."""
+"""Never on the broker: the proxy reads this header in place of headers that the client library
+cannot decode."""
 SKIPPED: Final = bytes(bytearray(b"skipped"))
-"""Value for a skipped record, compared by identity. Made at run time, so it is unique."""
+"""Value of `timer-unreadable` for a record in a batch that an operator skipped. It is compared by
+identity, so it is built at run time: a constant with equal bytes might be the same object."""
 
 HOP_FROM: Final = "timer-hop-from"
-"""Private: offset of the entry that the record continues."""
+"""Private, so only the proxy writes it: offset of the entry that the record continues."""
 HOP_NOT_BEFORE: Final = "timer-hop-not-before"
 """Private: epoch ms before which a re-queued record is not published."""
 UNTIL_RESUMED: Final = b"%d" % (10**15 - 1)
 """Value of `timer-hop-not-before` while the target is paused."""
 HOP_RESUMED: Final = "timer-hop-resumed"
-"""Private: epoch ms of the end of the pause that held the record back."""
+"""Private: epoch ms at which the pause that held the record back ended."""
 HOP_ATTEMPT: Final = "timer-hop-attempt"
 """Private: the number of failed publish attempts."""
 HOP_FIRST: Final = "timer-hop-first"
-"""Private: offset of the producer's record before all hops."""
+"""Private: offset at which the producer wrote the record, before all hops."""
 HOP_FIRES: Final = "timer-hop-fires"
 HOP_DUE: Final = "timer-hop-due"
 """Private, on a moved record: fire time and due (epoch ms) of the entry that it replaces.
@@ -64,7 +66,8 @@ PURGE: Final = "timer-purge"
 """Private: pattern of the targets to purge."""
 PURGE_FROM: Final = "timer-purge-from"
 PURGE_TO: Final = "timer-purge-to"
-"""Private: epoch ms of the first and last due to purge. Default: all."""
+"""Private: the first and last due (epoch ms) of the records to purge. Without them every due is
+purged."""
 
 ORIGINAL_TOPIC: Final = "retry-original-topic"
 ORIGINAL_PARTITION: Final = "retry-original-partition"
@@ -85,7 +88,8 @@ REQUESTS: Final = PLAIN_REQUESTS | {
     CHECK_IMMUNITY,
 }
 STAMPS: Final = frozenset({ORIGIN, DUE, FIRST_ORIGIN, ERROR, ERROR_DETAIL, INGRESS_KEY, CHECK})
-"""Headers on delivered records and dead letters. They ask for nothing when sent in again."""
+"""Headers that the proxy adds to deliveries, dead letters and check-backs. On an ingress record
+they request nothing."""
 MOVES: Final = frozenset({HOP_FIRES, HOP_DUE})
 HOPS: Final = MOVES | {
     HOP_FROM,
@@ -97,7 +101,7 @@ HOPS: Final = MOVES | {
 }
 PURGES: Final = frozenset({PURGE, PURGE_FROM, PURGE_TO})
 PLAIN: Final = PLAIN_REQUESTS | STAMPS - {FIRST_ORIGIN}
-"""Without other headers of ours a record is a plain delivery."""
+"""A record whose `timer-*` headers are all among these asks for a plain delivery."""
 KNOWN: Final = REQUESTS | STAMPS | HOPS | PURGES
 
 
@@ -109,7 +113,8 @@ T = TypeVar("T")
 
 read_headers = methodcaller("headers")
 """Return a message's headers. Raises if a name is not UTF-8.
-The interpreter's fast path for plain calls would let that error surface in a later call."""
+`message.headers()` written as an ordinary call would take the interpreter's fast path, and the
+error would be raised by some later call."""
 
 
 def text_of(raw: bytes | None) -> str:
@@ -124,7 +129,8 @@ def shown(raw: bytes | None) -> str:
 
 
 def remember(cache: dict[bytes | None, T], raw: bytes | None, answer: T) -> None:
-    """Add to a bounded cache. A full cache is cleared first."""
+    """Add an answer to a cache, unless `raw` is long. A cache with CACHE_ENTRIES is cleared
+    first."""
     if len(cache) >= CACHE_ENTRIES:
         cache.clear()
     if raw is None or len(raw) <= CACHED_BYTES:
@@ -147,7 +153,7 @@ class TraceParent(NamedTuple):
 
 
 def read_traceparent(raw: bytes | None) -> TraceParent | None:
-    """Parse the header. Return None if it is invalid. Later versions may have more fields."""
+    """Parse the header. Return None if it is invalid. Versions after 00 may have more fields."""
     found = _FORM.fullmatch((raw or b"").decode("ascii", "replace"))
     if found is None:
         return None

@@ -12,22 +12,22 @@ from proxy.protocol.bounded_json import read_object, whole
 
 VERSION: Final = 1
 VERSIONS: Final = {"a": 2, "r": 3, "p": 4}
-"""Versions of metadata with these fields. A build that does not know one must refuse it."""
+"""Field -> version of metadata that has it. A build refuses versions that it does not know."""
 LAST_OFFSET: Final = 2**63 - 1
 """Cursor if all entries at the watermark have ended."""
 NEVER_MS: Final = 2**62
 """Later than any fire time."""
 MAX_POLICIES: Final = 24
 METADATA_LIMIT_BYTES: Final = 2048
-MISSED_MOVES: Final = "shed/"
+MISSED_MOVES_PREFIX: Final = "shed/"
 MISSED_PARTITION: Final = 0
-"""Key prefix and settings partition of missed moves' records. One partition keeps their order."""
+"""Where the settings topic has the records of missed moves: key prefix, and the one partition."""
 
 _encoded = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Watermark(NamedTuple):
-    """An entry key, (fires, offset). Entries at or below it have ended."""
+    """An entry key. Entries with a key (fires_ms, offset) at or below it have ended."""
 
     fires_ms: int
     offset: int
@@ -37,17 +37,17 @@ class SetBack(NamedTuple):
     """A watermark's reset (docs/exactly-once.md#a-watermark-set-back)."""
 
     below: int
-    """Lower offsets keep the old watermark, `ended`."""
-    ended: Watermark
+    """Offsets below this one have also ended up to `old_watermark`."""
+    old_watermark: Watermark
 
 
 class PurgeProgress(NamedTuple):
     """The progress of purges (docs/exactly-once.md#purges)."""
 
-    at: int
-    """The purge at work. Those below are complete."""
+    purge_offset: int
+    """Offset of the purge that is being swept. Purges at lower offsets are complete."""
     upto: Watermark
-    """Entries that fire up to here are purged."""
+    """The sweep has written the outcomes of entries up to this key."""
 
 
 class PolicyFrom(NamedTuple):
@@ -59,7 +59,8 @@ class PolicyFrom(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The ended records: x < next_offset with (fires, x) <= ended_upto(x), and missed moves."""
+    """Says which records have ended: each offset x < next_offset with (fires_ms, x) <=
+    ended_upto(x), and missed moves."""
 
     next_offset: int
     watermark_ms: int
@@ -69,8 +70,8 @@ class Position:
     topic_id: str
     set_back: SetBack | None = None
     missed_at: int | None = None
-    """The `next_offset` at the last missed move. None: no miss since the floor
-    (docs/exactly-once.md#moved-records)."""
+    """The `next_offset` that was committed with the newest record of missed moves. None: no such
+    record is needed from the floor on (docs/exactly-once.md#moved-records)."""
     purge: PurgeProgress | None = None
 
     def __post_init__(self) -> None:
@@ -84,14 +85,14 @@ class Position:
     @property
     def purged_below(self) -> int:
         """Return the offset below which all purges are complete and recorded."""
-        return self.next_offset if self.purge is None else self.purge.at
+        return self.next_offset if self.purge is None else self.purge.purge_offset
 
     def ended_upto(self, offset: int) -> Watermark:
         if self.set_back is None or offset >= self.set_back.below:
             return self.watermark
-        return max(self.watermark, self.set_back.ended)
+        return max(self.watermark, self.set_back.old_watermark)
 
-    def moved_to(
+    def advanced(
         self,
         watermark: Watermark,
         next_offset: int,
@@ -99,9 +100,9 @@ class Position:
         missed_at: int | None = None,
         purge: PurgeProgress | None = None,
     ) -> Self:
-        """Return a later position. A reset ends when the old watermark is reached."""
+        """Return a later position. `set_back` is dropped once the old watermark is reached."""
         set_back = self.set_back
-        if set_back is not None and watermark >= set_back.ended:
+        if set_back is not None and watermark >= set_back.old_watermark:
             set_back = None
         fires_ms, cursor = watermark
         policies, topic_id = self.policies, self.topic_id
@@ -110,7 +111,7 @@ class Position:
         )
 
     def with_watermark_set_back(self) -> Self:
-        """Reset the watermark to -1. Offsets below `next_offset` keep the old one."""
+        """Reset the watermark to -1. The old one still counts for offsets below `next_offset`."""
         assert self.set_back is None, self
         set_back = SetBack(self.next_offset, self.watermark)
         return replace(self, watermark_ms=-1, cursor=LAST_OFFSET, set_back=set_back)
@@ -119,26 +120,25 @@ class Position:
     def start(cls, offset: int, digest: str, topic_id: str) -> Self:
         return cls(offset, -1, LAST_OFFSET, offset, (PolicyFrom(offset, digest),), topic_id)
 
-    def in_force(self) -> str:
+    def digest_in_force(self) -> str:
         return [p.digest for p in self.policies if p.first_offset <= self.next_offset][-1]
 
-    def under(self, digest: str, first_offset: int) -> Self:
-        """Return the position with another policy from an offset on. Raises TooManyPolicies."""
+    def with_policy(self, digest: str, first_offset: int) -> Self:
+        """Return the position with this policy from an offset on. Raises TooManyPolicies."""
         if self.policies[-1].digest == digest:
             return self
         kept = [p for p in self.policies if p.first_offset < first_offset]
         if len(kept) >= MAX_POLICIES:
             raise TooManyPolicies(
-                f"the settings that records are read by changed {len(kept)} times while "
-                f"records from offset {self.floor} on still wait; go back to the settings with "
-                f"digest {kept[-1].digest} until they have been delivered"
+                f"the settings by which records are read have changed {len(kept)} times while "
+                f"records from offset {self.floor} on are still pending; go back to the settings "
+                f"with digest {kept[-1].digest} until these records have been delivered"
             )
         return replace(self, policies=(*kept, PolicyFrom(first_offset, digest)))
 
     def to_metadata(self) -> str:
-        """Return JSON. Keys: v(ersion), t c (watermark), f(loor), s = policies, i = topic id, a =
-        set back, r = missed at, p = purge.
-        """
+        """Return JSON. Keys: `v` version, `t` and `c` watermark, `f` floor, `s` policies, `i` topic
+        id, `a` set_back, `r` missed_at, `p` purge."""
         fields: dict[str, object] = {
             "v": VERSION,
             "t": self.watermark_ms,
@@ -182,13 +182,13 @@ class Position:
             )
         except (ValueError, KeyError, TypeError) as error:
             raise MetadataUnreadable(
-                f"the committed offset {next_offset} carries metadata that is not ours "
+                f"the committed offset {next_offset} carries metadata that is not the proxy's "
                 f"({error}): {str(metadata)[:200]!r}"
             ) from None
 
 
 class TooManyPolicies(ValueError):
-    """Settings changed too often for the metadata while old records are pending."""
+    """The metadata has no room for another policy, because old records are still pending."""
 
 
 class MetadataUnreadable(ValueError):
@@ -213,6 +213,6 @@ def _unpacked(fields: Sequence[int]) -> tuple[int, Watermark]:
 
 
 def _pruned(policies: Sequence[PolicyFrom], floor: int) -> list[PolicyFrom]:
-    """Drop policies that end below the floor."""
+    """Drop the policies that judge only offsets below the floor."""
     following = [*policies[1:], PolicyFrom(floor + 1, "")]
     return [p for p, after in zip(policies, following, strict=True) if after.first_offset > floor]

@@ -234,9 +234,11 @@ class Recovery:
         """Put the current policy in force. Unsigned rewritten records count up to the partition's
         end."""
         policy, own = self._policies.policy, self._policies.policy(self._digest)
-        is_first_signed = own.hop_key is not None and policy(position.in_force()).hop_key is None
+        before = policy(position.digest_in_force())
+        is_first_signed = own.hop_key is not None and before.hop_key is None
+        first_offset = end if is_first_signed else position.next_offset
         try:
-            return position.under(self._digest, end if is_first_signed else position.next_offset)
+            return position.with_policy(self._digest, first_offset)
         except TooManyPolicies as problem:
             raise StartOverRefused(f"The settings cannot change now: {problem}.") from None
 

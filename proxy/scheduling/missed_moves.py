@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from proxy.protocol.body import Message
 from proxy.protocol.bounded_json import read_object, whole
-from proxy.protocol.position import MISSED_MOVES, MISSED_PARTITION
+from proxy.protocol.position import MISSED_MOVES_PREFIX, MISSED_PARTITION
 from proxy.scheduling.batch import OutgoingRecord
 
 CHUNK_OFFSETS: Final = 1 << 16
@@ -33,7 +33,7 @@ def missed_place(
     topic: str, group_id: str, ingress: str, topic_id: str, partition: int
 ) -> MissedPlace:
     """Return the place in the settings topic `topic`."""
-    return MissedPlace(topic, f"{MISSED_MOVES}{group_id}/{ingress}/{partition}/", topic_id)
+    return MissedPlace(topic, f"{MISSED_MOVES_PREFIX}{group_id}/{ingress}/{partition}/", topic_id)
 
 
 class MissedPlan(NamedTuple):

@@ -116,7 +116,7 @@ class Purges:
 
     def swept(self, below: int) -> None:
         self._swept_below = below
-        if self.progress is not None and self.progress.at < below:
+        if self.progress is not None and self.progress.purge_offset < below:
             following = self.first_unswept
             self.progress = None if following is None else PurgeProgress(following, NOTHING_YET)
 
@@ -187,7 +187,7 @@ class Sweep:
         progress = self._purges.progress
         if progress is None or not piece:
             return progress
-        return PurgeProgress(progress.at, Watermark(*piece[-1].key))
+        return PurgeProgress(progress.purge_offset, Watermark(*piece[-1].key))
 
     def note_written(self, piece: Sequence[SweptEntry]) -> None:
         if piece:
@@ -215,7 +215,7 @@ class Sweep:
         is last."""
         if self._below is None:
             progress = self._purges.progress
-            self._below = 1 + (self._purges.last if progress is None else progress.at)
+            self._below = 1 + (self._purges.last if progress is None else progress.purge_offset)
             self._after = NOTHING_YET
             sought = self._purges.unswept(self._below)
             self._wants = cache(lambda target: any(purge.is_for(target) for purge in sought))

@@ -241,7 +241,7 @@ class Shard:
         floor = self._floor(deliveries)
         missed = self.missed.planned(next_offset, floor) if self.missed.chunks else NONE_MISSED
         progress = self._sweep.progress_after(swept) if swept else self.purges.progress
-        position = self.position.moved_to(watermark, next_offset, floor, missed.missed_at, progress)
+        position = self.position.advanced(watermark, next_offset, floor, missed.missed_at, progress)
         outcomes = *buffer.outcomes, *due.outcomes, *(one.outcome for one in swept)
         auxiliary = *buffer.auxiliary, *due.auxiliary, *missed.records
         dead_letters = tuple(buffer.dead_letters)

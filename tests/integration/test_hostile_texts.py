@@ -8,7 +8,7 @@ import pytest
 
 from proxy.kafka.settings_topic import LIMITS, RATE, RESUMED, SERVED, settings_key
 from proxy.protocol.policy import digest_of
-from proxy.protocol.position import MISSED_MOVES
+from proxy.protocol.position import MISSED_MOVES_PREFIX
 from tests.integration.tracing import run_command, trace
 from tests.support.hostile_json import HOSTILE
 from tests.support.installation.installation import Installation
@@ -38,7 +38,7 @@ def test_proxy_starts_and_delivers_whatever_lies_in_its_settings(
     keys = [
         "junk",
         f"{SERVED}x/y/0",
-        f"{MISSED_MOVES}x/y/0/0",
+        f"{MISSED_MOVES_PREFIX}x/y/0/0",
         f"overdue/{group}/x",
         "hop-key/x",
         *mine,

@@ -62,15 +62,15 @@ def test_policies_that_no_offset_needs_any_more_are_pruned() -> None:
 
 
 def test_a_policy_that_never_judged_a_record_leaves_no_trace() -> None:
-    at = position(policies=(PolicyFrom(0, "a"),)).under("b", 10).under("c", 10)
+    at = position(policies=(PolicyFrom(0, "a"),)).with_policy("b", 10).with_policy("c", 10)
     assert at.policies == (PolicyFrom(0, "a"), PolicyFrom(10, "c"))
-    assert at.under("c", 10) is at
+    assert at.with_policy("c", 10) is at
 
 
 def test_too_many_changes_of_settings_are_refused_with_what_to_do() -> None:
     policies = tuple(PolicyFrom(0, f"p{n}") for n in range(MAX_POLICIES))
     with pytest.raises(TooManyPolicies, match="until they have been delivered"):
-        position(policies=policies).under("one more", 10)
+        position(policies=policies).with_policy("one more", 10)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_too_many_changes_of_settings_are_refused_with_what_to_do() -> None:
     [None, "", "mine", "[]", "{}", '{"v":2}', '{"v":1,"t":0,"c":0,"f":99,"s":[[0,"a"]],"i":"x"}'],
 )
 def test_metadata_of_others_is_refused(metadata: str | None) -> None:
-    with pytest.raises(MetadataUnreadable, match="not ours"):
+    with pytest.raises(MetadataUnreadable, match="not the proxy.s"):
         Position.from_metadata(10, metadata)
 
 
@@ -88,9 +88,9 @@ def test_a_watermark_set_back_keeps_what_had_ended_until_it_is_there_again() -> 
     assert back.watermark == (-1, LAST_OFFSET)
     assert [back.ended_upto(offset) for offset in (9, 10)] == [there, back.watermark]
     assert Position.from_metadata(10, back.to_metadata()) == back
-    on_the_way = back.moved_to(Watermark(500, 6), 10, floor=2)
+    on_the_way = back.advanced(Watermark(500, 6), 10, floor=2)
     assert on_the_way.set_back == SetBack(10, there)
-    assert on_the_way.moved_to(there, 10, floor=2) == position(watermark_ms=500, cursor=7)
+    assert on_the_way.advanced(there, 10, floor=2) == position(watermark_ms=500, cursor=7)
 
 
 def test_versions_that_cannot_know_of_a_set_back_refuse_it() -> None:

@@ -378,7 +378,7 @@ def test_metadata_written_by_another_tool_is_refused_with_what_to_do() -> None:
     world.settle()
     world.crash()
     world.kafka.committed[0] = (1, "")
-    with pytest.raises(StartOverRefused, match="metadata that is not ours"):
+    with pytest.raises(StartOverRefused, match="metadata that is not the proxy's"):
         world.turn()
     world.accept_loss_below = {0: 0}
     world.time.pass_ms(3_600_000)

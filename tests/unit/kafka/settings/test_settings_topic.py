@@ -31,7 +31,7 @@ from proxy.kafka.settings_topic import (
 )
 from proxy.kafka.topics import TopicFacts
 from proxy.protocol.policy import Policy, digest_of
-from proxy.protocol.position import MISSED_MOVES, PolicyFrom
+from proxy.protocol.position import MISSED_MOVES_PREFIX, PolicyFrom
 from proxy.protocol.proofs import HopKey
 from tests.support.hostile_json import HOSTILE
 from tests.support.simulation.stand_in import Record
@@ -307,7 +307,12 @@ def test_rules_for_the_overdue_are_written_once_for_each_group() -> None:
 def test_hostile_text_under_any_key_is_passed_over_and_all_behind_it_counts(name: str) -> None:
     topic, policy, text = Topic(), Policy(max_delay_ms=5), HOSTILE[name]
     keys = [
-        *("junk", digest_of(text), HOP_KEY + "0123456789abcdef", f"{MISSED_MOVES}{GROUP}/in/0/0"),
+        *(
+            "junk",
+            digest_of(text),
+            HOP_KEY + "0123456789abcdef",
+            f"{MISSED_MOVES_PREFIX}{GROUP}/in/0/0",
+        ),
         *(
             settings_key(SERVED, GROUP, "in", 0),
             overdue_key(GROUP, "[]"),
