@@ -88,11 +88,11 @@ def test_the_way_of_updating_is_the_users() -> None:
 def test_a_spread_counts_the_proxys_pods_unless_it_says_otherwise() -> None:
     zone = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     own = {**zone, "labelSelector": {"matchLabels": {"app": "mine"}}}
-    release = rendered({"topologySpreadConstraints": [zone, own]})
-    first, second = release.pod["topologySpreadConstraints"]
-    pods = labels(release.stateful_set["spec"]["template"])
-    assert first["labelSelector"]["matchLabels"].items() <= pods.items()
-    assert second["labelSelector"]["matchLabels"]["app"] == "mine"
+    release = rendered({"topologySpreadConstraints": [zone, own, zone]})
+    first, second, third = release.pod["topologySpreadConstraints"]
+    selector = release.stateful_set["spec"]["selector"]
+    assert first == third == {**zone, "labelSelector": selector}
+    assert second == own
     assert "topologySpreadConstraints" not in rendered({"topologySpreadConstraints": []}).pod
 
 
