@@ -155,6 +155,12 @@ def test_ingress_and_route_lead_to_the_admin_service() -> None:
     assert target["port"] == service["spec"]["ports"][0]["port"]
 
 
+def test_tokens_with_roles_open_an_ingress() -> None:
+    tokens = {"me": {"role": "viewer", "file": "/more/me"}}
+    ingress = {"enabled": True, "hosts": ["delays.example.com"]}
+    assert rendered({"ingress": ingress, "config": {"admin": {"tokens": tokens}}}).one("Ingress")
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [

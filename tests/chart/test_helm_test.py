@@ -74,6 +74,11 @@ def test_it_holds_if_all_are_ready_and_show_their_metrics(token: str | None) -> 
     assert len(ended.stdout.splitlines()) == 2
 
 
+def test_it_holds_if_metrics_are_closed_to_it() -> None:
+    with admin_port(TOKEN) as one:
+        assert run([one], None).returncode == 0
+
+
 @pytest.mark.parametrize(("real", "sent"), [(TOKEN, "another token of length"), (None, TOKEN)])
 def test_it_fails_at_a_wrong_token_and_at_metrics_that_are_open(
     real: str | None, sent: str

@@ -26,7 +26,7 @@ def answer(address: str, path: str, token: str = "") -> tuple[int, str]:
 
 
 def fault(address: str, token: str, deadline_s: float) -> str:
-    """Return what is wrong at the address. Empty: nothing."""
+    """Return what is wrong at the address. Empty: nothing. Without a token metrics may be closed."""
     status, text = answer(address, "/readyz")
     while status != http.client.OK and time.monotonic() < deadline_s:
         time.sleep(ASK_AGAIN_S)
@@ -34,6 +34,8 @@ def fault(address: str, token: str, deadline_s: float) -> str:
     if status != http.client.OK:
         return f"/readyz: {status} {text}"
     status, text = answer(address, "/metrics", token)
+    if status == http.client.UNAUTHORIZED and not token:
+        return ""
     if status != http.client.OK or METRIC not in text:
         return f"/metrics: {status} {text[:500]}"
     if token and answer(address, "/metrics")[0] != http.client.UNAUTHORIZED:

@@ -82,6 +82,11 @@ DESCRIBED: Final = {
         "older_than": "Lateness from which the action applies.",
         "action": "`deliver`, `dead-letter` or `drop`.",
     },
+    "AdminToken": {
+        "role": "`metrics`, `viewer`, `operator` or `admin`.",
+        "file": "File with the token, in the pod.",
+        "contents": "Let a viewer read keys, values and headers.",
+    },
 }
 """Descriptions of keys that `values.yaml` shows in examples only."""
 
