@@ -26,7 +26,7 @@ def answer(address: str, path: str, token: str = "") -> tuple[int, str]:
 
 
 def fault(address: str, token: str, deadline_s: float) -> str:
-    """Return what is wrong at the address. Empty: nothing. Without a token metrics may be closed."""
+    """Return what is wrong at the address, or nothing. Without a token metrics may be closed."""
     status, text = answer(address, "/readyz")
     while status != http.client.OK and time.monotonic() < deadline_s:
         time.sleep(ASK_AGAIN_S)
