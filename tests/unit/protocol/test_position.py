@@ -69,7 +69,7 @@ def test_a_policy_that_never_judged_a_record_leaves_no_trace() -> None:
 
 def test_too_many_changes_of_settings_are_refused_with_what_to_do() -> None:
     policies = tuple(PolicyFrom(0, f"p{n}") for n in range(MAX_POLICIES))
-    with pytest.raises(TooManyPolicies, match="until they have been delivered"):
+    with pytest.raises(TooManyPolicies, match="until these records have been delivered"):
         position(policies=policies).with_policy("one more", 10)
 
 
