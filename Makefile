@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run shell demo check test test-rest test-all test-long test-kafka lint format bench bench-peers bench-stores soak overload lock openapi docs clean dist chart \
-  two-pods test-image test-chart-install
+  release-check two-pods test-image test-chart-install
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -120,10 +120,23 @@ clean: ## Remove what was built here (the user's cache of Kafka jars stays)
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build
 	find proxy storage spark_jobs client tests tools -name __pycache__ -type d -exec rm -rf {} +
 
-dist: $(READY) ## Wheel and sdist into dist/, without the network
-	@rm -rf dist
-	@$(BIN)/python -m hatchling build --target sdist --target wheel
-	@cd client && ../$(BIN)/python -m hatchling build --target sdist --target wheel --directory ../dist
+DIST := $(CURDIR)/dist
+HATCHLING := build/hatchling/bin/hatchling
+# Archives get the time of the newest commit, so that equal sources give equal bytes.
+dist release-check: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 1580601600)
+
+build/hatchling/bin/hatchling: requirements-build.lock
+	@$(PYTHON) -m venv build/hatchling
+	@build/hatchling/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
+	@touch $@
+
+dist: $(HATCHLING) ## Wheels and source archives into dist/; needs hatchling alone
+	@rm -rf $(DIST)
+	@$(HATCHLING) build --target sdist --target wheel --directory $(DIST)
+	@cd client && $(abspath $(HATCHLING)) build --target sdist --target wheel --directory $(DIST)
+
+release-check: $(READY) ## Make all files of a release, check them and the workflows; publish nothing
+	@$(BIN)/python -m tools.release $(ARGS)
 
 test-image: $(READY) ## The Dockerfile's steps in a clean Debian root, and what they make (root, Linux)
 	@$(BIN)/python -m tools.image $(ARGS)

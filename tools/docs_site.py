@@ -35,8 +35,12 @@ from tools.client_reference import client_names
 ROOT: Final = Path(__file__).parents[1]
 OUTSIDE: Final = {
     "README.md": "index.md",
+    "ADOPTERS.md": "adopters.md",
     "CHANGELOG.md": "changelog.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
     "CONTRIBUTING.md": "contributing.md",
+    "MAINTAINERS.md": "maintainers.md",
+    "RELEASING.md": "releasing.md",
     "SECURITY.md": "security.md",
     "examples/README.md": "other-languages.md",
     "helm/kafka-delay-proxy/README.md": "operations/helm.md",

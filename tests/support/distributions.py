@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+import venv
 from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
@@ -26,6 +27,18 @@ def asked_for(*extras: str) -> Iterator[Requirement]:
                 yield from asked_for(*requirement.extras)
             else:
                 yield requirement
+
+
+def environment_of(folder: Path, distributions: Iterable[Distribution]) -> Path:
+    """Make an environment of distributions that are installed here. Return its Python."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    for one in distributions:
+        tops = {path.parts[0] for path in one.files or [] if path.parts[0] not in {"..", "/"}}
+        for top in tops - {"__pycache__"}:
+            if not (packages / top).exists():
+                (packages / top).symlink_to(Path(str(one.locate_file(top))))
+    return folder / "bin" / "python"
 
 
 def closure(requirements: Iterable[Requirement]) -> dict[str, Distribution]:

@@ -52,6 +52,14 @@ def tools() -> Mapping[str, Path]:
     return {program.name: found[program.name] or _built(program) for program in PROGRAMS}
 
 
+def provided(program: GoProgram) -> Path:
+    """Return the path of one program, built if necessary. Raise ToolMissing or NotBuilt."""
+    found = _found(program)
+    if found is None and shutil.which("go") is None:
+        raise ToolMissing(_sentence(program.name, "go"))
+    return found or _built(program)
+
+
 def _found(program: GoProgram) -> Path | None:
     if on_path := shutil.which(program.name):
         return Path(on_path)

@@ -5,17 +5,15 @@ import re
 import subprocess
 import sys
 import tarfile
-import venv
 import zipfile
-from collections.abc import Callable, Iterable
-from importlib.metadata import Distribution
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import kafka_delay
 import proxy
-from tests.support.distributions import REPOSITORY, asked_for, closure
+from tests.support.distributions import REPOSITORY, asked_for, closure, environment_of
 
 BESIDE_CODE = {
     "proxy/config/default.yaml",
@@ -30,12 +28,14 @@ BESIDE_CODE = {
     "storage/py.typed",
 }
 WITH_THE_SOURCE = {
+    ".github/workflows/tests.yaml",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "Dockerfile",
     "LICENSE",
     "Makefile",
     "README.md",
+    "RELEASING.md",
     "SECURITY.md",
     "client/kafka_delay/producer.py",
     "client/pyproject.toml",
@@ -121,21 +121,10 @@ def test_wheel_made_from_the_sdist_is_the_same(sdist: Path, wheel: Path, tmp_pat
     assert _in_wheel(_build(source, tmp_path / "dist", "wheel")) == _in_wheel(wheel)
 
 
-def _empty_environment(folder: Path, distributions: Iterable[Distribution]) -> Path:
-    venv.create(folder, with_pip=False, symlinks=True)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    for one in distributions:
-        tops = {path.parts[0] for path in one.files or [] if path.parts[0] not in {"..", "/"}}
-        for top in tops - {"__pycache__"}:
-            if not (packages / top).exists():
-                (packages / top).symlink_to(Path(str(one.locate_file(top))))
-    return folder / "bin" / "python"
-
-
 @pytest.fixture(scope="module")
 def run(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("empty")
-    python = _empty_environment(folder / "environment", closure(asked_for()).values())
+    python = environment_of(folder / "environment", closure(asked_for()).values())
     pip = [
         sys.executable,
         "-m",
@@ -205,7 +194,7 @@ def test_client_is_imported_where_nothing_but_confluent_kafka_is(
     client_wheel: Path, tmp_path: Path
 ) -> None:
     (library,) = (one for one in asked_for() if one.name == "confluent-kafka")
-    python = _empty_environment(tmp_path / "environment", closure([library]).values())
+    python = environment_of(tmp_path / "environment", closure([library]).values())
     ask = f"import sys; sys.path.append({str(client_wheel)!r}); import kafka_delay; import pydantic"
     asked = subprocess.run(
         [python, "-I", "-c", ask],

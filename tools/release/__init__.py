@@ -1,0 +1,1 @@
+"""`python -m tools.release`: makes all files of a release, and checks them and the workflows."""

@@ -1,0 +1,34 @@
+"""How a step of the release check ends if it does not pass, and how a step runs a program."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Final
+
+LAST_CHARACTERS: Final = 3_000
+WITHIN_S: Final = 3_600
+
+
+class Fault(Exception):
+    """Fault that stops a release, as a sentence."""
+
+
+class NotHere(Exception):
+    """Reason why a step cannot run on this machine."""
+
+
+def output_of(*command: str | Path, folder: Path, **variables: str) -> str:
+    """Return what a program printed. Raise Fault with its output if it fails."""
+    ran = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+    if ran.returncode:
+        said = (ran.stdout + ran.stderr)[-LAST_CHARACTERS:].strip()
+        raise Fault(f"{Path(command[0]).name} ended with exit code {ran.returncode}:\n{said}")
+    return ran.stdout

@@ -1,0 +1,83 @@
+"""Wheels and source archives, built twice to the same bytes."""
+
+import hashlib
+import shutil
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterable
+from os import environ
+from pathlib import Path
+from typing import Final
+
+from tools.release.findings import Fault, output_of
+
+NOT_COPIED: Final = (".git", ".venv", "build", "dist", "__pycache__", ".*_cache", ".hypothesis")
+EARLIEST: Final = "1580601600"
+"""The time in archives if SOURCE_DATE_EPOCH is not set: hatchling's own."""
+EXPECTED: Final = 4
+"""A wheel and a source archive of the service, and of the client."""
+
+
+def built_twice(root: Path, folder: Path) -> str:
+    """Build all packages into `folder`. Raise Fault if a second build differs.
+
+    The second build takes a copy whose files have other times and other rights.
+    """
+    with tempfile.TemporaryDirectory(prefix="release-") as elsewhere:
+        copy = Path(elsewhere, "copy")
+        shutil.copytree(
+            root, copy, ignore=shutil.ignore_patterns(*NOT_COPIED), copy_function=_as_others_have_it
+        )
+        _build(root, folder)
+        _build(copy, Path(elsewhere, "again"))
+        if unlike := differing(folder, Path(elsewhere, "again")):
+            raise Fault(f"A second build differs: {'; '.join(unlike)}.")
+    made = sorted(folder.iterdir())
+    if len(made) != EXPECTED:
+        raise Fault(f"{EXPECTED} files were expected, not {[one.name for one in made]}.")
+    return f"{len(made)} files, the same bytes twice"
+
+
+def differing(first: Path, second: Path) -> list[str]:
+    """Return each file that is not the same in both folders, with its first differing member."""
+    names = {file.name for folder in (first, second) for file in folder.iterdir()}
+    return [
+        f"{name} ({_member(first / name, second / name)})"
+        for name in sorted(names)
+        if _digest(first / name) != _digest(second / name)
+    ]
+
+
+def _build(source: Path, folder: Path) -> None:
+    hatchling = Path(sys.executable).with_name("hatchling")
+    time = {"SOURCE_DATE_EPOCH": environ.get("SOURCE_DATE_EPOCH", EARLIEST)}
+    output_of("make", "dist", f"DIST={folder}", f"HATCHLING={hatchling}", folder=source, **time)
+
+
+def _as_others_have_it(source: str, target: str) -> None:
+    shutil.copy(source, target)
+    Path(target).chmod(Path(source).stat().st_mode ^ 0o020)
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else ""
+
+
+def _member(first: Path, second: Path) -> str:
+    if not (first.exists() and second.exists()):
+        return "built once only"
+    pairs = zip(_members(first), _members(second), strict=False)
+    return next((one[0] for one, other in pairs if one != other), "its order, times or rights")
+
+
+def _members(archive: Path) -> Iterable[tuple[str, bytes]]:
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            yield from ((name, wheel.read(name)) for name in wheel.namelist())
+    else:
+        with tarfile.open(archive) as source:
+            for one in source:
+                content = source.extractfile(one)
+                yield one.name, content.read() if content else b""
