@@ -1,5 +1,5 @@
-"""Decisions about records that do not simply pend at their ingestion. Each pends, ends another
-record, or ends."""
+"""Decisions at ingestion about records that are more than a new pending entry: control records,
+half messages, hops, known ids, and records that end now."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -49,8 +49,8 @@ NEVER_DECIDED: Final = Rejection(
 
 
 class IngestLimits(NamedTuple):
-    """Bounds for records ingested together. In a replay these records, and the records that they
-    end, have ended before."""
+    """Limits for records that are ingested together. In a replay (`is_replay`) a committed
+    transaction has already written the outcomes of their ingestion."""
 
     now_ms: int
     max_records: int
@@ -60,7 +60,7 @@ class IngestLimits(NamedTuple):
 
 
 class Admission:
-    """Takes the records of a shard that need more than a place in its store. `buffer` has the
+    """Ingests the records of a shard that need more than a place in its store. `buffer` has the
     records that end with the transaction that ingests them."""
 
     def __init__(
@@ -74,21 +74,21 @@ class Admission:
     ) -> None:
         self.buffer = TransactionBuffer()
         self.awaited_move: int | None = None
-        """The entry whose move was written last, and is unread in the ingress."""
+        """Offset of the entry whose move was written last. None once this move is ingested."""
         self.half_messages = HalfMessages(read_back, position)
         self.purges = Purges(ingress, register, position)
         self.identities = Identities(register, self.half_messages, self.purges, position)
         self.recalls = Recalls(read_back, self.identities, missed)
         self.entries: list[Entry] = []
-        """Entries that pend, of the records taken last."""
+        """Entries for the store, from the latest call of `admit`."""
         self.waits_for_clock = False
         self._ingress, self._readers, self._missed = ingress, readers, missed
         self._limits: IngestLimits
         self._ended = self.buffer
-        """Takes the ends of the records. A replay's are forgotten."""
+        """Collects the ends of records. It is `buffer`, or in a replay a buffer to throw away."""
 
     def admit(self, messages: Sequence[Message], batch: ParsedBatch, limits: IngestLimits) -> int:
-        """Take the first `messages`, while there is room. Return their number."""
+        """Ingest the first `messages`, up to one that must wait. Return their number."""
         self.identities.look_up(batch.idents())
         self.recalls.expect(batch.recalled())
         self.entries, self.waits_for_clock = [], False
@@ -110,7 +110,7 @@ class Admission:
         return len(batch)
 
     def _take(self, message: Message, parsed: ParsedRecord) -> bool:
-        """Take a record that does not simply pend. Return False if it must wait."""
+        """Ingest a record that is more than a new entry. Return False if it must wait."""
         offset, ended = message.offset(), self._ended
         match parsed:
             case Scheduled():
@@ -143,9 +143,9 @@ class Admission:
             self._ended.outcomes.append(outcome)
 
     def _move_rejected(self, message: Message, hop: RejectedHop) -> bool:
-        """Return whether a rejected move ends in the place that it was written for. Only the policy
-        at `hop_from`, which accepted the pending entry, gives its target. Once that entry has
-        ended, this policy may be forgotten."""
+        """Let a rejected move take the place of its entry. Return whether it does, so that it ends
+        there. Else the move has missed. The policy at `hop_from` accepted the entry, and so gives
+        the target. It may be forgotten once the entry has ended."""
         as_taken = self._readers.read(message, hop.hop_from)
         if isinstance(as_taken, Scheduled):
             return self._move(message.offset(), as_taken)
@@ -161,7 +161,8 @@ class Admission:
         return limits.is_replay or not must_wait
 
     def _schedule(self, entry: Entry) -> bool:
-        """Let the entry pend, or deliver it at once. Return False if it must wait."""
+        """Let the entry pend, or deliver it now if the watermark has passed it. Return False if it
+        must wait for the clock."""
         if entry[:2] > self._limits.watermark:
             self.entries.append(entry)
             return True
@@ -180,8 +181,8 @@ class Admission:
         return self._schedule(scheduled.entry) if stays else True
 
     def _move(self, offset: int, scheduled: Scheduled) -> bool:
-        """Return whether the record takes the place that it was written for. This is decided once:
-        after the other entry has ended both cases look alike."""
+        """Let a move take the place of its entry. Return False if the move has missed. A replay
+        does not decide this again, because it cannot tell whether the entry had ended before."""
         assert scheduled.moved is not None, scheduled
         self._note_read(scheduled.hop_from)
         if self._limits.is_replay:
@@ -220,7 +221,8 @@ class Admission:
         return True
 
     def _recall(self, offset: int, recall: Recall) -> bool:
-        """Apply a recall. Each reads the ingress, so a transaction holds at most MOST_READ."""
+        """Apply a recall. Return False if it must wait: each recall reads a record from the
+        ingress, so a transaction holds at most MOST_READ recalls."""
         if self._ended.recalls >= MOST_READ and not self._limits.is_replay:
             return False
         self._ended.recalls += 1

@@ -22,12 +22,12 @@ class OutgoingRecord(NamedTuple):
     partition: int
     headers: Headers
     ref: RecordRef | None = None
-    """Names the record in refusals. None: the transaction fails if this record is refused."""
+    """Name under which a refusal by the broker is noted. None: a refusal fails the transaction."""
     is_dead_letter: bool = False
 
 
 def auxiliary_ref(ingress: IngressPartition, topic: str, offset: int) -> RecordRef:
-    """Name a record for `topic` about this offset. Its refusal says nothing about that record."""
+    """Return the ref of a record about an ingress record. It is not the ingress record's own."""
     return f"{ingress.prefix}{topic}", offset
 
 
@@ -40,7 +40,7 @@ class SweptEntry(NamedTuple):
 
 
 class NotBefore(NamedTuple):
-    """The time at which a paused record may go. `resumed_ms` is set if a rate counts for it."""
+    """When a paused record may be delivered. `resumed_ms`: end of its pause, if it has a queue."""
 
     not_before_ms: int
     resumed_ms: int | None = None
@@ -51,10 +51,10 @@ class Hop(NamedTuple):
 
     delivery: Delivery
     what: str
-    """Its outcome, `rolled` or `requeued`."""
+    """The record's outcome, `rolled` or `requeued`."""
     detail: str = ""
     not_before_ms: int | None = None
-    """The time of the next try. None: unchanged."""
+    """The record is not published before this time. None: unchanged."""
     failures: int | None = None
     """Number of failed publish attempts. None: unchanged."""
     resumed_ms: int | None = None
@@ -74,7 +74,7 @@ class Batch(NamedTuple, Generic[One]):
     dead_letters: Sequence[DeadLetter] = ()
     outcomes: Sequence[Outcome] = ()
     auxiliary: Sequence[OutgoingRecord] = ()
-    """Check-backs, moves and records of the proxy's own state. No record ends by them."""
+    """Check-backs, expiry requests, moves and the proxy's own state. These end no record."""
     hops: Sequence[Hop] = ()
 
 
@@ -87,7 +87,7 @@ class Plan:
     taken_back: int = 0
     """Due entries passed over because they were cancelled or replaced."""
     pending_bytes: int = 0
-    """Size of the bodies of pended entries and of check-backs."""
+    """Bytes of the bodies of due entries, and of check-backs."""
     swept: Sequence[SweptEntry] = ()
     """Entries beyond the watermark that a purge has ended. The batch has their outcomes."""
 
@@ -101,7 +101,7 @@ class Plan:
 
 @dataclass(slots=True)
 class TransactionBuffer:
-    """The records that end as they are ingested."""
+    """The ends of records that do not become pending, for the next transaction."""
 
     deliveries: list[Entry] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
@@ -112,7 +112,7 @@ class TransactionBuffer:
     recalls: int = 0
 
     def add_delivery(self, entry: Entry) -> None:
-        """Add an entry that the watermark has passed already."""
+        """Add an entry that fires at or below the watermark."""
         self.deliveries.append(entry)
         self.size_bytes += len(entry[3])
 

@@ -17,7 +17,8 @@ from storage.store import Entry, Named
 HELD_BYTES: Final = 32 * 1024 * 1024
 READ_AT_ONCE: Final = 32
 CHECK_BACK_BYTES: Final = 8 * 1024 * 1024
-"""Check-backs carry the whole message. A transaction with this many bytes takes no more."""
+"""Check-backs carry the whole message. A transaction with this many bytes of check-backs takes no
+more of them."""
 LOST: Final = 0
 """In place of a check-back's number: the record is no longer in the ingress."""
 
@@ -28,7 +29,7 @@ ReadBack = Callable[[Sequence[int]], Mapping[int, ParsedRecord]]
 
 
 class HalfMessageEvent(NamedTuple):
-    """A check-back of a half message, by its number, or with `is_last` its expiry."""
+    """A half message's check-back with the number `check`, or its expiry (`is_last`)."""
 
     fires_ms: int
     offset: int
@@ -50,8 +51,8 @@ class DueEvents(NamedTuple):
 
 class HalfMessages:
     """The undecided half messages of a shard, in offset order. Check-backs are numbered 1 to
-    `max_checks`. The next number is the expiry. The agenda holds the next event of each. Events up
-    to the watermark of `position`, which is committed, have happened."""
+    `max_checks`. The next number is the expiry. The agenda holds the next event of each half
+    message. Events at or below the committed watermark, which `position` has, have happened."""
 
     def __init__(self, read_back: ReadBack, position: Position) -> None:
         self._read_back, self.position = read_back, position
@@ -71,7 +72,7 @@ class HalfMessages:
 
     @property
     def oldest_ms(self) -> int | None:
-        """Time at which the first one was written. None while it has not been read again."""
+        """Time at which the first half message was written. None until that message is read."""
         first = self.first_offset
         prepare = None if first is None else self._prepares.get(first)
         return prepare and prepare.written_ms
@@ -83,7 +84,7 @@ class HalfMessages:
             self._unread.append(offset)
 
     def beyond(self, offset: int, most: int) -> list[tuple[int, bytes, int | None]]:
-        """Return offset, id and known size of the first `most` beyond `offset`."""
+        """Return offset, id and known size of the first `most` half messages beyond `offset`."""
         offsets = list(self.idents)
         first = bisect_right(offsets, offset)
         return [(at, self.idents[at], self._sizes.get(at)) for at in offsets[first : first + most]]
@@ -122,7 +123,8 @@ class HalfMessages:
         return self._whole([offset]).get(offset)
 
     def due(self, upto: Watermark, max_events: int) -> DueEvents:
-        """Return the first `max_events` events at or below `upto`, fewer large check-backs."""
+        """Return the first `max_events` events at or below `upto`, or fewer if they have more than
+        CHECK_BACK_BYTES."""
         self._read_unread()
         if not self._agenda:
             return DueEvents([], is_all=True)
@@ -141,7 +143,8 @@ class HalfMessages:
         return DueEvents(self._events(items), is_all)
 
     def next_ms(self) -> int | None:
-        """Return the time of the next event: at once while some half messages are unread."""
+        """Return the time of the next event. While half messages are unread, return a time that has
+        passed, so that `due` reads them."""
         if self._unread:
             return self.position.watermark_ms
         return self._agenda[0][0] if self._agenda else None
@@ -156,7 +159,7 @@ class HalfMessages:
                 self._schedule(offset, prepare)
 
     def _events(self, items: Sequence[AgendaItem]) -> list[HalfMessageEvent]:
-        """Make check-backs with the whole message, and an expiry without its body."""
+        """Make the events. Check-backs have the whole message. An expiry has no body."""
         known = {o: self._prepares[o] for _, o, check in items if check != LOST}
         asked = {o for _, o, check in items if check != LOST and check <= known[o].max_checks}
         whole = self._whole(sorted(asked))
@@ -167,7 +170,8 @@ class HalfMessages:
         ]
 
     def _taken(self, upto: Watermark, max_events: int) -> list[AgendaItem]:
-        """Return the first items of the agenda. They stay on it, and decided ones leave it."""
+        """Return the first items of the agenda, and leave them there. Items of decided half
+        messages are removed."""
         items: list[AgendaItem] = []
         while self._agenda and len(items) < max_events and self._agenda[0][:2] <= upto:
             item = heappop(self._agenda)
@@ -232,7 +236,7 @@ def record_of(ingress: IngressPartition, event: HalfMessageEvent) -> OutgoingRec
 
 
 def check_back(ingress: IngressPartition, event: HalfMessageEvent) -> OutgoingRecord | None:
-    """Return the question to the producer, None if there is no check topic."""
+    """Return the check-back, or None if the half message is lost or has no check topic."""
     prepare = event.prepare
     if prepare is None or prepare.check_topic is None:
         return None
@@ -248,8 +252,8 @@ def check_back(ingress: IngressPartition, event: HalfMessageEvent) -> OutgoingRe
 
 
 def expiry_request(ingress: IngressPartition, event: HalfMessageEvent) -> OutgoingRecord:
-    """Return the record that ends a half message. The ingress orders it against the producer's
-    commit."""
+    """Return the record that ends a half message. It is written to the ingress, so that every
+    replay sees it in the same order with the producer's commit."""
     headers: list[tuple[str, bytes | None]] = [
         (TRANSACTION, EXPIRE),
         (ID, event.ident),
@@ -261,6 +265,6 @@ def expiry_request(ingress: IngressPartition, event: HalfMessageEvent) -> Outgoi
 
 
 def entry_of_lost(offset: int, half: Named) -> Entry:
-    """Return the entry of a half message that the ingress has deleted: a dead letter."""
+    """Return the entry of a half message that the ingress has deleted. It becomes a dead letter."""
     purpose = Purpose(half.due_ms, half.origin, half.due_ms)
     return half.due_ms, offset, half.target, packer()((purpose, GONE, None, None, []))

@@ -32,11 +32,12 @@ MOST_PAUSES: Final = 100
 IS_HALF_MESSAGE: Final = 1
 ROLLS: Final = 2
 IS_CANCEL: Final = 4
-"""Kinds of `Named`: its entry is a half message, its entry rolls, its `latest` is a cancel."""
+"""Bits of `Named.kind`: the entry is a half message; the entry rolls; `latest` is a cancel or
+recall."""
 
 
 class Identities:
-    """The ids of one shard. `position` is the committed one."""
+    """The ids of one shard. `position` is committed."""
 
     def __init__(
         self,
@@ -51,11 +52,11 @@ class Identities:
         self.hopping = set[tuple[bytes, int]]()
         """Name and offset of each entry in mid-hop. One name may have several."""
         self.last_resumed: dict[int, int] = {}
-        """End of a pause, or IS_PAUSED -> offset of the last record that arrived for its queue."""
+        """End of a pause, or IS_PAUSED during it -> newest offset of a record that it held back."""
 
     def load_half_messages(self, at: int) -> None:
-        """Load the half messages of local state. Below the floor they are decided, and must not
-        come back."""
+        """Load the half messages of local state. Those below the floor have been decided, so they
+        are removed from the register."""
         rows = list(self.register.of_kind(IS_HALF_MESSAGE))
         floor = self.position.floor
         self._half_messages.load((row.offset, ident) for ident, row in rows if row.offset >= floor)
@@ -74,7 +75,8 @@ class Identities:
         return min([floor, *(first for first in firsts if first is not None)])
 
     def register_new(self, entry: Entry, ident: bytes, due_ms: int) -> bool:
-        """Register a record with a new id: it ends nothing. Return False if `admit` must decide."""
+        """Register a record whose id is new, so that it ends no other record. Return False if the
+        id is known: then `admit` must decide."""
         if ident in self._rows:
             return False
         fires_ms, offset, target, _body = entry
@@ -83,7 +85,8 @@ class Identities:
         return True
 
     def admit(self, offset: int, scheduled: Scheduled) -> tuple[list[Outcome], bool]:
-        """Take in a record. Return the outcomes, and whether it stays. If not, one is its own."""
+        """Take in a record. Return the outcomes, and whether the record goes on to pend or be
+        delivered. If not, one of the outcomes is its own."""
         ident, hop_from = scheduled.ident, scheduled.hop_from
         if hop_from is not None:
             ended = self._land(offset, scheduled, hop_from)
@@ -95,8 +98,8 @@ class Identities:
         return ended_by_it, True
 
     def move(self, offset: int, scheduled: Scheduled, moved: Moved) -> Outcome | None:
-        """Let a record take the place of another entry. Return the entry's outcome. Return None if
-        that entry is not known to be pending. Then the record itself ends."""
+        """Let a move take the place of another entry. Return that entry's outcome, or None if the
+        entry is not known to be pending. Then the move itself ends."""
         ident, hop_from, target = scheduled.ident, scheduled.hop_from, scheduled.entry[2]
         assert hop_from is not None, scheduled
         origin = self._waiting_origin(hop_from, ident, scheduled.first)
@@ -108,7 +111,8 @@ class Identities:
         return Outcome(origin, what, moved.due_ms, ident, MOVED, offset, target)
 
     def move_again(self, offset: int, scheduled: Scheduled, moved: Moved) -> bool:
-        """Move in a replay, which knows that the record took the place."""
+        """Delete the entry that a move replaces. Return False if it has ended. A replay only needs
+        this, because it leaves out the moves that missed."""
         hop_from, target = scheduled.hop_from or 0, scheduled.entry[2]
         key = moved.fires_ms, hop_from
         pends = hop_from >= self.position.floor and key > self.position.ended_upto(hop_from)
@@ -126,7 +130,8 @@ class Identities:
         return hop_from if is_current else None
 
     def _land(self, offset: int, scheduled: Scheduled, hop_from: int) -> Outcome | None:
-        """Take in a rewritten record. Return its outcome if it was superseded in mid-hop."""
+        """Take in a rewritten record. Return its outcome if it was cancelled, replaced or purged in
+        mid-hop."""
         ident, target, due_ms = scheduled.ident, scheduled.entry[2], scheduled.due_ms
         row = self._landed(ident, hop_from, scheduled.first, scheduled.proofs)
         purge = self._purges.ending(hop_from, target, due_ms)
@@ -188,8 +193,8 @@ class Identities:
         self._put(offset, ident, Named(half.latest))
 
     def reject_hop(self, offset: int, hop: RejectedHop) -> Outcome | None:
-        """Note that a rewritten record was rejected. Return its outcome if it was superseded in
-        mid-hop."""
+        """Note that a rewritten record was rejected. Return its outcome if it was cancelled or
+        replaced in mid-hop."""
         row = self._landed(hop.ident, hop.hop_from, hop.first, hop.proofs)
         if hop.first is not None:
             self.note_recall(offset, receipt_name(hop.first))
@@ -205,8 +210,8 @@ class Identities:
         return self._row(name)
 
     def recall_named(self, offset: int, ident: bytes, record: int) -> list[Outcome] | None:
-        """End the record at this offset if the id names it. Return None if it has ended. Records
-        that it had replaced stay replaced, for the sake of replays without the record."""
+        """End the record at offset `record` if the id names it. Return None if it had ended before.
+        Records that it had replaced stay replaced: a replay may begin after it."""
         row = self.known(ident)
         if record not in (row.offset, row.origin):
             return None
@@ -217,7 +222,7 @@ class Identities:
         return ended
 
     def note_recall(self, offset: int, *names: bytes) -> None:
-        """End the record of these names and its successors. A proof must match the successor's."""
+        """Note a recall under these names. A successor with one of the names ends as it arrives."""
         for name in names:
             self._put(offset, name, Named(offset, kind=IS_CANCEL))
 
@@ -227,8 +232,8 @@ class Identities:
     def _landed(
         self, ident: bytes | None, hop_from: int, first: int | None, proofs: tuple[bytes, ...]
     ) -> Named:
-        """Note that the successor has arrived. Return the row of its id, or of a recall in
-        mid-hop."""
+        """Note that the successor has arrived. Return the row of its id, or the row of a recall
+        that came in mid-hop."""
         receipt = b"" if first is None else receipt_name(first)
         name = receipt if ident is None else ident
         self.hopping.discard((name, hop_from))
@@ -269,9 +274,9 @@ class Identities:
         return is_beyond and not self.is_purged(row.offset, row.target, row.due_ms)
 
     def _is_hopping(self, ident: bytes, row: Named) -> bool:
-        """Return whether the id's entry was rewritten, so that its successor ends as it arrives. A
+        """Return whether the id's entry is in mid-hop, so that its successor ends as it arrives. A
         record that was requeued before a takeover looks delivered (docs/exactly-once.md, rule 10).
-        Nothing below the floor is in mid-hop, even if its purge was forgotten."""
+        Entries below the floor are not in mid-hop. Their purges may be forgotten."""
         if row.offset < self.position.floor or self.is_purged(row.offset, row.target, row.due_ms):
             return False
         return bool(row.kind & ROLLS) or (ident, row.offset) in self.hopping
@@ -279,7 +284,8 @@ class Identities:
     def _ended_in_mid_hop(
         self, at: int, due_ms: int | None, ident: bytes | None, row: Named, until_ms: int | None
     ) -> Outcome:
-        """Return the outcome in mid-hop. From `until_ms` on no replay takes it for pending."""
+        """Return the outcome of a successor that was ended in mid-hop. Until the watermark has
+        passed `until_ms`, the floor must not lie between the two records (rule 4)."""
         self.register.link(at, row.latest, at, until_ms)
         if row.kind & IS_CANCEL:
             return Outcome(at, CANCELLED, due_ms, ident, "cancelled while it was rewritten")
@@ -293,21 +299,22 @@ def _row_of(at: int, scheduled: Scheduled, latest: int) -> Named:
 
 
 # Recalls take records back by their receipts (docs/exactly-once.md#recalls). A receipt is the
-# origin that a producer was told. The record is read again from the ingress to find its pending
-# entry. The ingress has not deleted a record that is still needed.
+# origin that a producer was told. To find its entry, the record is read again from the ingress,
+# which still has each pending record.
 
 MOST_READ: Final = 32
-"""Most records that are read again for one transaction."""
+"""At most this many records are read again for one transaction."""
 RECALLED: Final = "recalled"
-IS_OVER: Final = "it has already ended"
-NEVER_PENDING: Final = "no record that can be pending is there"
+IS_OVER: Final = "the record has already ended"
+NEVER_PENDING: Final = "no record at this origin can be pending"
 NO_PROOF: Final = (
-    "it has neither a key nor a timer-id: give it the key that the record has in the ingress, or "
-    "the record's timer-id. Without these an operator can recall it through the admin API"
+    "the recall has neither a key nor a timer-id: give it the key that the record has in the "
+    "ingress, or the record's timer-id. Without these, an operator can recall the record through "
+    "the admin API"
 )
 NOT_PROVEN: Final = (
-    "no pending record there has the recall's key or timer-id: it has ended, or it has another "
-    "key in the ingress and another id"
+    "no pending record at this origin has the recall's key or timer-id: the record has ended, or "
+    "it has another key in the ingress and another id"
 )
 """The same text for each wrong proof, so that it reveals nothing about the record."""
 
@@ -334,7 +341,8 @@ class Recalls:
         self._read: dict[int, _Pending | None] = {}
 
     def expect(self, offsets: Iterable[int]) -> None:
-        """Note the offsets that the next recalls name, in this order. Some are read at a time."""
+        """Note the offsets that the next recalls name, in this order. So up to MOST_READ of these
+        records are read together."""
         self._next, self._read = deque(offsets), {}
 
     def apply(self, at: int, recall: Recall) -> list[Outcome]:
@@ -362,7 +370,8 @@ class Recalls:
         return [*ended, Outcome(at, APPLIED, None, None)]
 
     def _end(self, at: int, found: _Pending) -> list[Outcome] | None:
-        """Return the outcomes: none yet for a record in mid-hop. None: it had ended before."""
+        """End the record. Return the outcomes: an empty list if it is in mid-hop, None if it had
+        ended before."""
         ids = self._identities
         if found.ident is not None:
             return ids.recall_named(at, found.ident, found.offset)
@@ -377,8 +386,8 @@ class Recalls:
         return [] if is_hopping else None
 
     def _current(self, offset: int) -> int | None:
-        """Return the record's present offset, None if it has ended. A replay may not be able to
-        read it again: its recall is noted under the receipt."""
+        """Return the offset of the record's newest successor, or its own. Return None if it has
+        ended. The register answers this, because a replay may not be able to read the record."""
         row = self._identities.known(receipt_name(offset))
         if row.kind & IS_CANCEL:
             return None

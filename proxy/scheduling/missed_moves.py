@@ -1,8 +1,8 @@
 """Missed moves (docs/exactly-once.md#moved-records).
 
-Ingestion is a function of record and policy, with one exception: a move misses if its record has
-fired before. The transaction that ends a missed move commits its offset, as a bit of a bitmap in
-the settings topic, and a replay leaves the move out.
+Ingestion is a function of record and policy, with one exception: a move misses if the record that
+it moves has ended before. The transaction that ends a missed move writes the move's offset, as a
+bit of a bitmap, to the settings topic. A replay leaves these moves out.
 """
 
 import base64
@@ -17,11 +17,12 @@ from proxy.protocol.position import MISSED_MOVES_PREFIX, MISSED_PARTITION
 from proxy.scheduling.batch import OutgoingRecord
 
 CHUNK_OFFSETS: Final = 1 << 16
+"""Number of offsets in one bitmap, which is called a chunk."""
 CHUNK_BYTES: Final = CHUNK_OFFSETS // 8
 
 
 class MissedPlace(NamedTuple):
-    """The place of the chunks of one ingress partition."""
+    """Where the settings topic has the chunks of one ingress partition."""
 
     topic: str
     key_prefix: str
@@ -37,7 +38,7 @@ def missed_place(
 
 
 class MissedPlan(NamedTuple):
-    """`missed_at` of a transaction's position, and the chunks that change with it."""
+    """`missed_at` for a transaction's position, and the records that write the changed chunks."""
 
     missed_at: int | None
     records: tuple[OutgoingRecord, ...]
@@ -63,7 +64,7 @@ class MissedMoves:
         return chunk is not None and bool(chunk[byte] >> bit & 1)
 
     def add(self, offset: int) -> None:
-        """Note that the move at this offset has missed. Offsets come in their order."""
+        """Note that the move at this offset has missed. Offsets must rise."""
         number = offset // CHUNK_OFFSETS
         byte, bit = divmod(offset % CHUNK_OFFSETS, 8)
         self.chunks.setdefault(number, bytearray(CHUNK_BYTES))[byte] |= 1 << bit
@@ -106,8 +107,8 @@ class MissedMoves:
 
 
 class MissedReading:
-    """Reads a partition's missed moves from the records of the settings topic, in order. The
-    partition's last record was committed with the position that has `at`."""
+    """Reads a partition's missed moves from the records of the settings topic, in order. `at` is
+    the `missed_at` of the committed position, and so the `next_offset` of the last such record."""
 
     def __init__(self, place: MissedPlace, at: int, floor: int) -> None:
         self._place, self._at, self._floor = place, at, floor
@@ -117,7 +118,7 @@ class MissedReading:
 
     @property
     def is_complete(self) -> bool:
-        """The last record was taken, and each chunk that it names."""
+        """Whether the last record has been taken, and each chunk that it names."""
         needed = (number for number in self._live if _end_of(number) > self._floor)
         return self._last_at == self._at and all(number in self._chunks for number in needed)
 

@@ -1,4 +1,4 @@
-"""Look-ups of pending records in a shard: one, or a page of them."""
+"""Look-ups of pending records in a shard: one record, or a list in pieces."""
 
 from fnmatch import fnmatchcase
 from functools import cache
@@ -25,9 +25,9 @@ class Found(NamedTuple):
     state: RecordState
     target: str | None = None
     due_ms: int | None = None
-    """The requested time. None: it has none, or an unreadable one."""
+    """The due. None: the record has no due, or its due cannot be read."""
     fires_ms: int | None = None
-    """The time at which the proxy looks at it next."""
+    """The time at which the record's entry fires. None unless the record is pending."""
 
 
 def find_id(shard: Shard, ident: bytes) -> Found | None:
@@ -73,7 +73,7 @@ def _state_of(shard: Shard, row: Named) -> RecordState | None:
 
 
 def _of_entry(shard: Shard, entry: Entry, parsed: Scheduled | Prepare) -> RecordState:
-    """Return the state of a record without an id. It may have been recalled."""
+    """Return the state of a record without an id. The register has recalls by receipt."""
     first = parsed.first if isinstance(parsed, Scheduled) else None
     recall = shard.named(receipt_name(entry[1] if first is None else first))
     if recall is not None and recall.kind & IS_CANCEL:
@@ -84,10 +84,10 @@ def _of_entry(shard: Shard, entry: Entry, parsed: Scheduled | Prepare) -> Record
 
 
 LOOKED_AT: Final = 128
-"""Entries or half messages in one piece, which takes a millisecond or two."""
+"""One piece is made from this many entries or half messages, in a millisecond or two."""
 LOOKED_AT_BYTES: Final = 4 * 1024 * 1024
 END: Final[Key] = (NEVER_MS, LAST_OFFSET)
-"""Beyond all pending records. Undecided half messages come last, by their offsets."""
+"""A key beyond all records. Undecided half messages come last, with keys (NEVER_MS, offset)."""
 
 Reason: TypeAlias = Literal[
     "scheduled", "rate-limited", "paused", "requeued", "undecided", "unread"
@@ -101,24 +101,24 @@ class Sought(NamedTuple):
     """Pattern of targets. Empty: any."""
     from_ms: int = 0
     until_ms: int = NEVER_MS - 1
-    """Range of fire times, for half messages of due times."""
+    """Range of fire times. Half messages are found by their dues."""
     ident_prefix: bytes = b""
 
     @property
     def wants(self) -> Wants:
-        """Whether a target fits. None: all do."""
+        """A test whether a target fits `pattern`. None: all targets fit."""
         pattern = self.pattern
         return cache(lambda target: fnmatchcase(target, pattern)) if pattern else None
 
 
 class PendingRecord(NamedTuple):
-    """A pending record. If its body is left in Kafka it is `unread`, with an unknown id."""
+    """A pending record. If its body is only in Kafka, `why` is `unread` and the id is unknown."""
 
     fires_ms: int
     offset: int
-    """(fires_ms, offset) is its place in the order."""
+    """(fires_ms, offset) is the record's place in the list."""
     origin: str
-    """The ingress record to be delivered."""
+    """Names the ingress record to deliver. Once committed, a half message has another `offset`."""
     ident: bytes | None
     due_ms: int
     target: str
@@ -128,7 +128,7 @@ class PendingRecord(NamedTuple):
 
 
 class PendingPiece(NamedTuple):
-    """Records of a partition in order. `upto`: the piece is complete up to this place."""
+    """Records of a partition in order. `upto`: the piece is complete up to this key."""
 
     partition: int
     records: list[PendingRecord]

@@ -1,7 +1,7 @@
 """The purges of a shard, and the sweep that finds their records in the store.
 
-A purge ends pending records at once. Their outcomes follow when the sweep finds them, or when they
-fall due (docs/exactly-once.md#purges).
+All records of a purge end when it is ingested. Each record's outcome is written later, when the
+sweep finds the record or when it falls due (docs/exactly-once.md#purges).
 """
 
 from bisect import bisect_left, bisect_right
@@ -21,26 +21,27 @@ from storage.ids.register import Register
 from storage.store import NOTHING, Entry, Key, Named, Scanned, Wants
 
 IS_PURGE: Final = 8
-"""Kind of `Named`, beside the kinds of `scheduling.identities`."""
+"""A bit of `Named.kind`. The other bits are in `scheduling.identities`."""
 NAME_BYTES: Final = 320
-"""Longer than any id or receipt name."""
+"""The name of a purge in the register is padded to this length: longer than any id or receipt."""
 NOTHING_YET: Final = Watermark(-1, -1)
 
 LOOKED_AT: Final = 300
-"""Entries of one piece. A transaction records about as many outcomes."""
+"""The sweep looks at this many entries in one piece, for the outcomes of one transaction."""
 LOOKED_AT_BYTES: Final = 4 * 1024 * 1024
 END: Final[Key] = (NEVER_MS, LAST_OFFSET)
 MOST_JUMPS: Final = 16
 JUMP_OFFSETS: Final = 500
-"""Bodies left in Kafka are read again, at no more than MOST_JUMPS places for one piece."""
+"""Bodies left in Kafka are read back, at no more than MOST_JUMPS places for one piece. Offsets with
+gaps of at most JUMP_OFFSETS share a place."""
 
 Scan: TypeAlias = Callable[[Key, int, Wants, int, int], Scanned]
 Delete: TypeAlias = Callable[[Key, str], None]
 
 
 class Purges:
-    """All purges of one shard that may still end a record. `progress` of the outcomes is committed
-    with them. Local state keeps each purge once it is read."""
+    """All purges of one shard that may still end a record. `progress` says which of their outcomes
+    are committed. The register keeps each purge once it is ingested."""
 
     def __init__(self, ingress: IngressPartition, register: Register, position: Position) -> None:
         self._ingress, self._register = ingress, register
@@ -52,7 +53,7 @@ class Purges:
 
     @property
     def first_unswept(self) -> int | None:
-        """The first purge that may end an entry in the store. No floor lies beyond it."""
+        """Offset of the first purge that is not completely swept. No floor lies beyond it."""
         index = bisect_left(self.offsets, self._swept_below)
         return self.offsets[index] if index < len(self.offsets) else None
 
@@ -65,7 +66,7 @@ class Purges:
         return list(zip(self.offsets[index:end], self._purges[index:end], strict=True))
 
     def add(self, offset: int, purge: Purge) -> None:
-        """Take in the purge at this offset. A replay may do so again."""
+        """Add the purge at this offset. Nothing changes if the purge is known, as in a replay."""
         if offset <= self.last:
             return
         self.offsets.append(offset)
@@ -82,7 +83,7 @@ class Purges:
         return None
 
     def is_recorded(self, at: int, key: Key) -> bool:
-        """Return whether the entry's outcome by the purge at this offset was written before."""
+        """Return whether the outcome that the purge at this offset gave the entry is written."""
         progress = self.progress
         return progress is None or (at, key) <= progress
 
@@ -121,7 +122,7 @@ class Purges:
             self.progress = None if following is None else PurgeProgress(following, NOTHING_YET)
 
     def forget(self, at: int) -> None:
-        """Forget the purges that can end nothing more. `at`: offset of the register's changes."""
+        """Forget purges that can end no other record. The register notes this at offset `at`."""
         floor = min(self.position.floor, self._swept_below)
         while self.offsets and self.offsets[0] < floor:
             offset, purge = self.offsets.pop(0), self._purges.pop(0)
@@ -139,7 +140,7 @@ def _purge_of(name: bytes) -> tuple[int, Purge]:
 
 
 class SweepLimits(NamedTuple):
-    """Most `swept` entries of one shard's next transaction, and most entries `in_all`."""
+    """Limits for a shard's next transaction: `in_all` counts due entries and swept entries."""
 
     swept: int
     in_all: int
@@ -152,8 +153,9 @@ IDLE: Final = SweepLimits(0, 0)
 
 
 class Sweep:
-    """Walks through the store of one shard, a bounded piece at a time. A purged entry gets its
-    outcome with the next transaction. If a takeover finds it again, it is deleted."""
+    """Walks through the store of one shard, a bounded piece at a time. The next transaction writes
+    the outcomes of the piece's purged entries. After a takeover the sweep begins again, and deletes
+    entries whose outcomes are written."""
 
     def __init__(self, purges: Purges, scan: Scan, delete: Delete, read_back: ReadBack) -> None:
         self._purges, self._scan, self._delete = purges, scan, delete
@@ -163,11 +165,11 @@ class Sweep:
         self._after: Key = NOTHING_YET
         self._piece: list[SweptEntry] = []
         self._offered = 0
-        """Number of entries of the piece that are in the transaction under way."""
+        """Number of entries of the piece that are in the uncommitted transaction."""
 
     def piece(self, ended: Key, beyond: Key, most: int) -> Sequence[SweptEntry]:
-        """Return entries for the next transaction, the same ones until `note_written`. An entry
-        between the watermarks `ended` and `beyond` ends as due with that transaction."""
+        """Return purged entries for the next transaction, the same ones until `note_written`.
+        Entries up to `beyond`, the next watermark, are left out: they end as due entries."""
         if most <= 0:
             return ()
         if self._piece:
@@ -211,8 +213,8 @@ class Sweep:
             self._take(entry, below)
 
     def _pass(self) -> int:
-        """Return the offset below which this pass serves purges: the first one without all outcomes
-        is last."""
+        """Return the offset below which this pass serves purges. The last of them is the first
+        purge whose outcomes are not all written, or else the newest purge."""
         if self._below is None:
             progress = self._purges.progress
             self._below = 1 + (self._purges.last if progress is None else progress.purge_offset)
@@ -233,7 +235,7 @@ class Sweep:
 
 
 def with_bodies(found: Scanned, read_back: ReadBack) -> Scanned:
-    """Read back the bodies left in Kafka. Return fewer entries if that takes too long."""
+    """Read back the bodies left in Kafka. Return fewer entries if these lie in too many places."""
     entries, upto = found
     if not any(is_stub(entry[3]) for entry in entries):
         return found

@@ -1,7 +1,7 @@
 """A shard: all state of an ingress partition, and its next transaction.
 
-The shard is pure, and keeps the rules of docs/exactly-once.md. Nothing is done until `confirm`. An
-uncommitted plan is made again.
+The shard is pure, and keeps the rules of docs/exactly-once.md. `plan` changes nothing in it. So a
+plan whose transaction was aborted is made again. `confirm` applies a committed plan.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -33,15 +33,15 @@ from storage.store import (
 )
 
 PARSED_AT_ONCE: Final = 2048
-"""Records whose ids are looked up together."""
+"""Number of records that are parsed, and whose ids are looked up, together."""
 FLUSH_EVERY_MS: Final = 20_000
 WORTH_A_FLUSH: Final = 4_096
-"""Least offsets to read again after a restart that make a periodic flush worth it."""
+"""A periodic flush is made if a restart would have to read at least this many offsets again."""
 FLUSHED_AT_ONCE: Final = 32_768
-"""A shard that catches up flushes when a restart would read this many offsets again."""
+"""A shard that catches up flushes once a restart would have to read this many offsets again."""
 
 CountIntake: TypeAlias = Callable[[IngressPartition, Sequence[Message], ParsedBatch], None]
-"""Called with records taken for the first time, perhaps more than once, and their requests."""
+"""Called with ingested records and their requests. Recovery can make it see some records twice."""
 
 _fires_ms, _offset_of = itemgetter(0), itemgetter(1)
 
@@ -55,7 +55,7 @@ class State(Enum):
 
 
 class _Due(NamedTuple):
-    """The due part of a plan. `upto`: it holds everything due at or below."""
+    """The due part of a plan. `upto`: it has all entries and check-backs at or below this key."""
 
     upto: Watermark
     entries: Sequence[Entry] = ()
@@ -66,18 +66,18 @@ class _Due(NamedTuple):
 
 
 class View(NamedTuple):
-    """A shard as one turn sees it, after it has ingested (`Shard.look`)."""
+    """The state of a shard that `Shard.look` noted in this turn, after ingestion."""
 
     fires_ms: int
-    """Time of the next event, at most the time that was asked for."""
+    """When the next entry fires or half message needs the proxy, at most `until_ms` of `look`."""
     kept_bytes: int
-    """Memory of its memtables, and of records that cannot be ingested yet."""
+    """Memory of the memtables, and of records that cannot be ingested yet."""
     peeked_bytes: int
 
 
 class Shard:
     """All state of one ingress partition. `position` is committed. `barrier` is the partition's end
-    at takeover. The watermark stands still until it is reached (docs/exactly-once.md, rule 5)."""
+    at takeover. Up to there the watermark stands still (docs/exactly-once.md, rule 5)."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Shard:
         self._identities = self.admission.identities
         self._identities.load_half_messages(read_from)
         self.ending = self.ending_bytes = 0
-        """Records that end with the next transaction, since they were due when ingested."""
+        """Number and bytes of records in `admission.buffer`. The next transaction ends them."""
         self._settle()
 
     def _settle(self) -> None:
@@ -135,12 +135,12 @@ class Shard:
 
     @property
     def settled_offset(self) -> int:
-        """Every record below is ingested and committed, and may go to disk."""
+        """Records below this offset are ingested and committed, so they may go to disk."""
         return min(self.next_offset, self.position.next_offset)
 
     @property
     def memtable_bytes(self) -> int:
-        """About the memory that `request_flush` would free."""
+        """Approximate bytes of memory that `request_flush` frees."""
         held_bytes = self.half_messages.held_bytes
         return self.store.memtable_bytes + self.register.memtable_bytes + held_bytes
 
@@ -155,7 +155,7 @@ class Shard:
         return self.store.pending() - self.register.tombstones_by_target().total
 
     def pending_by_target(self) -> TargetCounts:
-        """Count the pending records by target, a bounded number of targets by name."""
+        """Count the pending records by target. Only a bounded number of targets has own counts."""
         return self.store.pending_by_target().without(self.register.tombstones_by_target())
 
     def scan(
@@ -196,8 +196,8 @@ class Shard:
         max_records: int,
         max_bytes: int = PEEK_BYTES,
     ) -> None:
-        """Take records in offset order. Records without room stay in `backlog`. A record also waits
-        if the watermark has passed its due and the clock has not (docs/exactly-once.md, rule 7)."""
+        """Ingest records in offset order. Some stay in `backlog`: they wait for room, or for a
+        clock that is behind the watermark and their firing time (docs/exactly-once.md, rule 7)."""
         messages = [*self.backlog, *messages] if self.backlog else messages
         upto = messages[-1].offset() + 1 if messages else 0
         if self.missed.chunks and messages and messages[0].offset() < self.position.next_offset:
@@ -225,8 +225,8 @@ class Shard:
     def plan(
         self, now_ms: int, max_records: int, max_bytes: int = PEEK_BYTES, sweep: SweepLimits = IDLE
     ) -> Plan:
-        """Plan the next transaction: newcomers first, then due entries by (fires_ms, offset).
-        `max_bytes` limits the bodies of due entries. A larger one goes alone."""
+        """Plan the next transaction: records that ended at ingestion, then due entries by key.
+        `max_bytes` limits the bodies of due entries. An entry with a larger body goes alone."""
         buffer, is_ready = self.admission.buffer, self.state is State.READY
         watermark = before = self.position.watermark
         due, swept = _Due(watermark), tuple[SweptEntry, ...]()
@@ -249,8 +249,8 @@ class Shard:
         return Plan(batch, position, due.taken_back, due.size_bytes, swept)
 
     def confirm(self, plan: Plan, hops: Iterable[tuple[bytes, int]] = ()) -> None:
-        """Take over a plan whose transaction is committed. `hops`: ids and offsets of the entries
-        that it rewrote instead of delivering them."""
+        """Apply a plan whose transaction is committed. `hops`: names and offsets of the entries
+        that the transaction rewrote instead of delivering them."""
         assert plan.position.next_offset >= self.position.next_offset, (plan, self.position)
         self.position = plan.position
         watermark = plan.position.watermark
@@ -271,7 +271,7 @@ class Shard:
         self._settle()
 
     def maintain(self, budget_entries: int, elapsed_ms: int) -> bool:
-        """Do a bounded piece of the store's own work. Return True if there is more to do."""
+        """Do a bounded piece of flushes and other work on files. Return True if more is left."""
         settled = self.settled_offset
         if self._wants_flush(settled, elapsed_ms):
             self._next_flush_ms = elapsed_ms + FLUSH_EVERY_MS
@@ -284,7 +284,7 @@ class Shard:
         return self.register.maintain(in_store, self.position.floor) or more
 
     def request_flush(self) -> None:
-        """Let `maintain` write the memtables. Bodies of half messages are forgotten at once."""
+        """Let `maintain` write the memtables. Forget the bodies of half messages now."""
         self.store.request_flush()
         self.register.request_flush()
         self.half_messages.forget_bodies()
@@ -303,8 +303,8 @@ class Shard:
         self.store.close()
 
     def _wants_flush(self, settled: int, elapsed_ms: int) -> bool:
-        """Return whether a restart would have too much to read again. A shard that catches up
-        flushes at once, so that each restart begins nearer to the end."""
+        """Return whether a restart would have too much to read again. A shard that catches up need
+        not wait for FLUSH_EVERY_MS, so that each restart begins nearer to the end."""
         covered = min(self.store.covered, self.register.covered)
         to_read_again = settled - max(covered, self.position.floor)
         if self.state is not State.READY:
@@ -312,8 +312,8 @@ class Shard:
         return to_read_again >= WORTH_A_FLUSH and elapsed_ms >= self._next_flush_ms
 
     def _floor(self, deliveries: Sequence[Entry]) -> int:
-        """Return the next floor. Any delivery may turn out to be a hop. It stands still until
-        earlier hops are ingested again (docs/exactly-once.md, rule 4)."""
+        """Return the next floor, at or below all deliveries, because each may become a hop. The
+        floor stands still until the shard is ready (docs/exactly-once.md, rule 4)."""
         if self.state is not State.READY:
             return self.position.floor
         floor = min(map(_offset_of, deliveries), default=self.next_offset)
@@ -347,7 +347,7 @@ class Shard:
     def _ingest_run(
         self, run: Sequence[Message], now_ms: int, max_records: int, max_bytes: int
     ) -> int:
-        """Take the first records under one policy, while there is room. Return their number."""
+        """Ingest the first records with one policy, while there is room. Return their number."""
         first, position, committed = run[0].offset(), self.position, self.position.next_offset
         if position.set_back is not None and first < position.set_back.below:
             committed = position.set_back.below
@@ -375,7 +375,7 @@ class Shard:
         return taken
 
     def _all_pend(self, batch: ParsedBatch, watermark: Watermark) -> Sequence[Entry] | None:
-        """Return the entries if all records simply pend, the fast path of the usual case."""
+        """Return the entries if each record only becomes pending, else None: a fast path."""
         usual = batch.usual()
         if usual is None or min(map(_fires_ms, usual.entries)) <= watermark.fires_ms:
             return None

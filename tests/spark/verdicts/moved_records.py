@@ -30,7 +30,7 @@ def took(t: Topics, of: int, by: int, end: str = "replaced", **other: Any) -> No
 
 
 def missed(t: Topics, one: int, **other: Any) -> None:
-    t.outcome(one, "missed", detail="it has already ended", **{"at_ms": MOVED_MS, **other})
+    t.outcome(one, "missed", detail="the record has already ended", **{"at_ms": MOVED_MS, **other})
 
 
 def arrived(t: Topics, one: int, first: int, **other: Any) -> None:

@@ -42,7 +42,7 @@ def test_what_came_too_late_to_take_a_place_has_a_story_of_its_own(site: TracedS
         assert step(story, "delivered").where == delivery.place
     story = site.story(late)
     assert told(story) == ["ingested", "missed"]
-    assert step(story, "missed").detail == "it has already ended"
+    assert step(story, "missed").detail == "the record has already ended"
     assert (story.state, story.first_origin) == ("missed", late)
 
 

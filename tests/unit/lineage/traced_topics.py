@@ -157,7 +157,7 @@ class TracedSite:
 
     def moved_too_late(self, origin: Origin, deliver_at_ms: int) -> Origin:
         late = self.moving(origin, deliver_at_ms)
-        self.ended(late, MISSED, detail="it has already ended")
+        self.ended(late, MISSED, detail="the record has already ended")
         return late
 
     def moving(self, origin: Origin, deliver_at_ms: int, commit: Origin | None = None) -> Origin:

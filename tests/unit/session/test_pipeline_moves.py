@@ -99,7 +99,7 @@ def test_what_has_ended_meanwhile_is_not_moved_and_nothing_is_delivered_twice(
     write()
     world.settle()
     last = world.kafka.end(0) - 1
-    assert outcomes(world)[last] == ("missed", "it has already ended")
+    assert outcomes(world)[last] == ("missed", "the record has already ended")
     for _ in range(2):
         world.crash()
         pass_hours(world, 3)
@@ -234,7 +234,7 @@ def test_a_move_that_the_policy_refuses_and_that_came_too_late_touches_nothing(
     write()
     pass_hours(world, 2)
     said = outcomes(world)
-    assert said == {1: ("dead-lettered", ANY), 2: ("missed", "it has already ended")}
+    assert said == {1: ("dead-lettered", ANY), 2: ("missed", "the record has already ended")}
     assert world.origins() == [f"{INGRESS}/0/0"]
 
 

@@ -88,7 +88,7 @@ def test_what_an_id_names_is_over_once_it_is_purged() -> None:
         1: PURGED_BY_2,
         2: ("applied", ""),
         3: ("missed", "no record with this id is pending"),
-        5: ("missed", "it has already ended"),
+        5: ("missed", "the record has already ended"),
     }
 
 
@@ -98,7 +98,7 @@ def test_a_recall_without_an_id_misses_what_was_purged() -> None:
     world.purge("orders")
     world.send({"timer-recall": f"{INGRESS}/0/0"})
     world.settle()
-    assert ends(world)[2] == ("missed", "it has already ended")
+    assert ends(world)[2] == ("missed", "the record has already ended")
 
 
 def test_of_two_purges_the_first_that_fits_is_named() -> None:

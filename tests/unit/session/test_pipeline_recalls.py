@@ -39,7 +39,7 @@ def test_a_recall_ends_the_record_that_it_names_and_a_second_one_misses() -> Non
     assert outcomes(world) == {
         0: ("cancelled", "recalled"),
         1: ("applied", ""),
-        2: ("missed", "it has already ended"),
+        2: ("missed", "the record has already ended"),
     }
     world.come_to_an_end()
     assert world.delivered() == []
@@ -59,7 +59,7 @@ def test_what_never_waited_cannot_be_recalled(headers: dict[str, str | bytes]) -
     world.send(headers)
     recall(world, 0)
     world.settle()
-    assert outcomes(world)[1] == ("missed", "no record that can be pending is there")
+    assert outcomes(world)[1] == ("missed", "no record at this origin can be pending")
 
 
 def test_what_was_delivered_has_ended() -> None:
@@ -68,7 +68,7 @@ def test_what_was_delivered_has_ended() -> None:
     world.settle()
     recall(world, 0)
     world.settle()
-    assert outcomes(world) == {1: ("missed", "it has already ended")}
+    assert outcomes(world) == {1: ("missed", "the record has already ended")}
 
 
 def test_a_recall_is_of_a_record_and_not_of_what_has_replaced_it() -> None:
