@@ -156,9 +156,11 @@ def test_ingress_and_route_lead_to_the_admin_service() -> None:
 
 
 def test_tokens_with_roles_open_an_ingress() -> None:
-    tokens = {"me": {"role": "viewer", "file": "/more/me"}}
     ingress = {"enabled": True, "hosts": ["delays.example.com"]}
-    assert rendered({"ingress": ingress, "config": {"admin": {"tokens": tokens}}}).one("Ingress")
+    file = {"config": {"admin": {"tokens": {"me": {"role": "viewer", "file": "/more/me"}}}}}
+    secret = {"credentials": {"adminTokens": {"me": {"role": "viewer", "existingSecret": "me"}}}}
+    assert rendered({"ingress": ingress, **file}).one("Ingress")
+    assert rendered({"ingress": ingress, **secret}).one("Ingress")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +191,7 @@ def test_a_pod_monitor_finds_each_pod_with_metrics_and_sends_the_token_to_the_pr
         pods = labels(one["spec"]["template"])
         assert spec["selector"]["matchLabels"].items() <= pods.items()
         assert pods[chosen["key"]] in chosen["values"]
-    assert endpoints["admin"]["authorization"]["credentials"]["name"] == f"{NAME}-admin-token"
+    assert endpoints["admin"]["authorization"]["credentials"]["name"] == "scraper"
     assert "authorization" not in endpoints["metrics"]
 
 

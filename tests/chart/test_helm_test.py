@@ -47,7 +47,7 @@ def registry() -> CollectorRegistry:
 
 def run(addresses: list[str], token: str | None) -> subprocess.CompletedProcess[str]:
     _, *options = container()["command"]
-    variables = {"DELAY_PROXY_ADMIN__TOKEN": token} if token else {}
+    variables = {"TOKEN": token} if token else {}
     program = container()["args"][0].replace("READY_WITHIN_S = 120.0", "READY_WITHIN_S = 0.0")
     return subprocess.run(
         [sys.executable, *options, program, *addresses],

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from proxy.config.settings import Settings
 from tests.support.chart.chart_files import CHART
-from tests.support.chart.chart_sets import EVERYTHING, ONE_REPLICA, SETS, TLS_AND_SASL
+from tests.support.chart.chart_sets import EVERYTHING, GATEWAY, ONE_REPLICA, SETS, TLS_AND_SASL
 from tests.support.chart.rendering import NAME, Document, refusal, rendered
 
 pytestmark = pytest.mark.usefixtures("helm")
@@ -103,6 +104,47 @@ def test_prometheus_gets_the_token_that_metrics_ask_for() -> None:
     assert endpoint["authorization"]["credentials"] == {"name": "admin", "key": "token"}
     without = rendered({"serviceMonitor": {"enabled": True}}).one("ServiceMonitor")
     assert "authorization" not in without["spec"]["endpoints"][0]
+
+
+def test_tokens_with_roles_lie_where_the_settings_look_for_them() -> None:
+    release = rendered(GATEWAY)
+    tokens = Settings.model_validate(release.settings).admin.tokens
+    assert {name: one.role for name, one in tokens.items()} == {
+        "prometheus": "metrics",
+        "support": "viewer",
+    }
+    assert tokens["support"].contents
+    (volume,) = (one["projected"] for one in release.pod["volumes"] if one["name"] == "tokens")
+    (mount,) = (one for one in release.container["volumeMounts"] if one["name"] == "tokens")
+    keys = {
+        f"{mount['mountPath']}/{item['path']}": (source["secret"]["name"], item["key"])
+        for source in volume["sources"]
+        for item in source["secret"]["items"]
+    }
+    assert keys == {
+        str(tokens["prometheus"].file): ("scraper", "token"),
+        str(tokens["support"].file): ("people", "support"),
+    }
+    others = [pod for kind, pod in release.pod_specs() if kind != "StatefulSet"]
+    assert all("tokens" not in str(pod.get("volumes")) for pod in others)
+
+
+@pytest.mark.parametrize(
+    ("credentials", "secret"),
+    [
+        ({"adminToken": {"existingSecret": "admin"}}, "admin"),
+        (GATEWAY["credentials"], "scraper"),
+        ({"adminTokens": {"me": {"role": "viewer", "existingSecret": "people"}}}, None),
+    ],
+)
+def test_the_test_uses_the_least_token_that_reads_metrics(
+    credentials: dict[str, Any], secret: str | None
+) -> None:
+    (container,) = rendered({"credentials": credentials}).one("Pod", f"{NAME}-test")["spec"][
+        "containers"
+    ]
+    asked = [one["valueFrom"]["secretKeyRef"]["name"] for one in container.get("env", [])]
+    assert asked == ([secret] if secret else [])
 
 
 @pytest.mark.parametrize("name", ["sasl", "tls"])

@@ -44,7 +44,7 @@ def fault(address: str, token: str, deadline_s: float) -> str:
 
 
 def main(addresses: list[str]) -> int:
-    token = os.environ.get("DELAY_PROXY_ADMIN__TOKEN", "")
+    token = os.environ.get("TOKEN", "")
     deadline_s = time.monotonic() + READY_WITHIN_S
     faults = {address: fault(address, token, deadline_s) for address in addresses}
     for address, said in faults.items():

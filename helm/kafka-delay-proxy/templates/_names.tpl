@@ -75,6 +75,10 @@ annotations:
 {{- end -}}
 {{- end -}}
 
+{{- define "proxy.hasToken" -}}
+{{- if or (include "proxy.adminTokenSecret" .) .Values.credentials.adminTokens .Values.config.admin.tokens }}true{{ end -}}
+{{- end -}}
+
 {{- define "proxy.serviceAccountName" -}}
 {{- $own := ternary (include "proxy.fullname" .) "default" .Values.serviceAccount.create -}}
 {{- .Values.serviceAccount.name | default $own -}}

@@ -3,6 +3,7 @@
 {{- define "proxy.configFolder" -}}/etc/kafka-delay-proxy{{- end -}}
 {{- define "proxy.configFile" -}}{{ include "proxy.configFolder" . }}/proxy.yaml{{- end -}}
 {{- define "proxy.tlsFolder" -}}/etc/kafka-tls{{- end -}}
+{{- define "proxy.tokensFolder" -}}/etc/delay-proxy-tokens{{- end -}}
 
 {{/* Security and placement of a pod. */}}
 {{- define "proxy.podSettings" -}}
@@ -71,11 +72,18 @@ volumeMounts:
   valueFrom:
     fieldRef:
       fieldPath: metadata.name
-{{- include "proxy.adminTokenVariable" . }}
+{{- include "proxy.secretVariable" (list "DELAY_PROXY_ADMIN__TOKEN" (include "proxy.adminTokenSecret" .) .Values.credentials.adminToken.key) }}
 {{- end -}}
 
-{{- define "proxy.adminTokenVariable" -}}
-{{- include "proxy.secretVariable" (list "DELAY_PROXY_ADMIN__TOKEN" (include "proxy.adminTokenSecret" .) .Values.credentials.adminToken.key) }}
+{{/* Secret and key of the token for /metrics: one with the role metrics, else the admin token. Empty = none. */}}
+{{- define "proxy.metricsToken" -}}
+{{- $found := dict "name" (include "proxy.adminTokenSecret" .) "key" .Values.credentials.adminToken.key -}}
+{{- range .Values.credentials.adminTokens -}}
+{{- if eq .role "metrics" -}}
+{{- $found = dict "name" .existingSecret "key" (.key | default "token") -}}
+{{- end -}}
+{{- end -}}
+{{- if $found.name }}{{ toYaml $found }}{{ end -}}
 {{- end -}}
 
 {{/* Variables for Kafka, then extraEnv. Takes a list: the root, and the Secret with user and password. */}}
@@ -149,7 +157,12 @@ volumeMounts:
 {{- end -}}
 
 {{- define "proxy.settings" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- range $name, $token := .Values.credentials.adminTokens -}}
+{{- $file := printf "%s/%s" (include "proxy.tokensFolder" $) $name -}}
+{{- $_ := set $config.admin.tokens $name (set (omit $token "existingSecret" "key") "file" $file) -}}
+{{- end -}}
 proxy.yaml: |
   # From the values of the release {{ .Release.Name }}; secrets come as environment variables and files.
-  {{- toYaml .Values.config | nindent 2 }}
+  {{- toYaml $config | nindent 2 }}
 {{- end -}}

@@ -21,8 +21,8 @@
 {{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) -}}
   {{- fail "\n\nhttpRoute.enabled needs httpRoute.parentRefs, for example [{name: my-gateway, namespace: gateways}]." -}}
 {{- end -}}
-{{- if and (or .Values.ingress.enabled .Values.httpRoute.enabled) (not (or (include "proxy.adminTokenSecret" .) .Values.config.admin.tokens)) -}}
-  {{- fail "\n\ningress and httpRoute need a token, since without one the admin port answers only to local names. Set credentials.adminToken.existingSecret, or config.admin.tokens." -}}
+{{- if and (or .Values.ingress.enabled .Values.httpRoute.enabled) (not (include "proxy.hasToken" .)) -}}
+  {{- fail "\n\ningress and httpRoute need a token, since without one the admin port answers only to local names. Set credentials.adminToken.existingSecret or credentials.adminTokens." -}}
 {{- end -}}
 {{- range $name, $value := .Values.config.kafka -}}
   {{- if regexMatch "(password|secret|key\\.pem$|jaas)" $name -}}

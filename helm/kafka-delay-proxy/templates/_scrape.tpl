@@ -8,13 +8,12 @@ Only the port `admin` gets the token.
   path: /metrics
   interval: {{ $monitor.interval }}
   scrapeTimeout: {{ $monitor.scrapeTimeout }}
-  {{- $secret := include "proxy.adminTokenSecret" .root }}
-  {{- if and $secret (eq .port "admin") }}
+  {{- $token := include "proxy.metricsToken" .root }}
+  {{- if and $token (eq .port "admin") }}
   authorization:
     type: Bearer
     credentials:
-      name: {{ $secret }}
-      key: {{ .root.Values.credentials.adminToken.key | quote }}
+      {{- $token | nindent 6 }}
   {{- end }}
   {{- range $field := list "relabelings" "metricRelabelings" }}
   {{- with index $monitor $field }}

@@ -82,6 +82,12 @@ DESCRIBED: Final = {
         "older_than": "Lateness from which the action applies.",
         "action": "`deliver`, `dead-letter` or `drop`.",
     },
+    "RoleToken": {
+        "role": "`metrics`, `viewer`, `operator` or `admin`.",
+        "contents": "Let a viewer read keys, values and headers.",
+        "existingSecret": "Name of the Secret.",
+        "key": "Key of the token.",
+    },
     "AdminToken": {
         "role": "`metrics`, `viewer`, `operator` or `admin`.",
         "file": "File with the token, in the pod.",

@@ -38,7 +38,18 @@ TOPICS_BY_THE_HOOK: Final[dict[str, Any]] = {
 }
 LOCAL_AUDIT: Final[dict[str, Any]] = {"audit": {"enabled": True, "targets": ["orders", "bills-*"]}}
 GATEWAY: Final[dict[str, Any]] = {
-    "credentials": {"adminToken": {"create": True}},
+    "credentials": {
+        "adminToken": {"create": True},
+        "adminTokens": {
+            "prometheus": {"role": "metrics", "existingSecret": "scraper"},
+            "support": {
+                "role": "viewer",
+                "contents": True,
+                "existingSecret": "people",
+                "key": "support",
+            },
+        },
+    },
     "httpRoute": {
         "enabled": True,
         "annotations": {"example.com/owner": "payments"},

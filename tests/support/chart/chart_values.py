@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from proxy.config.settings import Settings
+from proxy.config.settings import Role, Settings, TokenName
 
 Free = dict[str, Any]
 FreeList = list[dict[str, Any]]
@@ -59,10 +59,20 @@ class AdminTokenCredentials(Part):
     create: bool
 
 
+class RoleToken(Part):
+    """A token in a Secret, otherwise as `AdminToken` of the settings."""
+
+    role: Role
+    contents: bool = False
+    existing_secret: SecretName = Field(min_length=1)
+    key: str = "token"
+
+
 class Credentials(Part):
     sasl: SaslCredentials
     tls: TlsCredentials
     admin_token: AdminTokenCredentials
+    admin_tokens: dict[TokenName, RoleToken]
 
 
 class Persistence(Part):
