@@ -6,7 +6,7 @@ Nothing here connects to a broker.
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
@@ -198,8 +198,8 @@ def _strimzi_acl(same: Sequence[Right]) -> dict[str, Any]:
 def _resource(kind: str, name: str, spec: dict[str, Any]) -> str:
     """Return a resource of Strimzi. A name that Kubernetes does not take goes into the spec."""
     slug = NOT_OF_KUBERNETES.sub("-", name.lower()).strip("-.")
-    if kind == "KafkaTopic" and slug != name:
-        spec = {"topicName": name, **spec}
+    if slug != name:
+        spec = {"topicName" if kind == "KafkaTopic" else "userName": name, **spec}
     document = {
         "apiVersion": "kafka.strimzi.io/v1",
         "kind": kind,
@@ -212,14 +212,18 @@ def _resource(kind: str, name: str, spec: dict[str, Any]) -> str:
 
 def _terraform(kind: str, name: str, fields: dict[str, Any]) -> str:
     label = re.sub(r"\W", "_", re.sub(r"\*$", "_any", f"_{name}" if name[0].isdigit() else name))
-    lines = []
+    lines = _assigned({key: value for key, value in fields.items() if not isinstance(value, dict)})
     for field, value in fields.items():
         if isinstance(value, dict):
-            inner = "\n".join(f"    {json.dumps(key)} = {_hcl(one)}" for key, one in value.items())
-            lines.append(f"  {field} = {{\n{inner}\n  }}")
-        else:
-            lines.append(f"  {field} = {_hcl(value)}")
+            inner = _assigned({json.dumps(key): one for key, one in value.items()}, indent=4)
+            lines += [f"  {field} = {{", *inner, "  }"]
     return f'resource "{kind}" "{label}" {{\n' + "\n".join(lines) + "\n}\n"
+
+
+def _assigned(values: Mapping[str, object], indent: int = 2) -> list[str]:
+    """Return a line for each value, aligned as `terraform fmt` does it."""
+    width = max(map(len, values))
+    return [f"{' ' * indent}{name.ljust(width)} = {_hcl(one)}" for name, one in values.items()]
 
 
 def _hcl(value: object) -> str:

@@ -52,7 +52,7 @@ def test_a_user_of_strimzi_has_its_login_and_one_entry_for_each_resource(call: C
     out = printed(call, "rights", "--print", "strimzi", "--principal", "My_User", *words, *scram)
     user = yaml.safe_load(out)
     assert (user["apiVersion"], user["kind"]) == ("kafka.strimzi.io/v1", "KafkaUser")
-    assert user["metadata"]["name"] == "my-user"
+    assert (user["metadata"]["name"], user["spec"]["userName"]) == ("my-user", "My_User")
     assert user["spec"]["authentication"] == {"type": "scram-sha-512"}
     acls = user["spec"]["authorization"]["acls"]
     found = [(*acl["resource"].values(), *acl["operations"]) for acl in acls]
@@ -69,8 +69,8 @@ def test_terraform_has_a_resource_for_each_operation_with_a_name_of_its_own(call
     out = printed(call, "rights", "--print", "terraform", "--topic", "a${b}", "--topic", "a*")
     names = re.findall(r'^resource "kafka_acl" "([A-Za-z_]\w*)" \{$', out, re.MULTILINE)
     assert len(names) == len(set(names)) == out.count("acl_operation") > 15
-    assert '  resource_name = "a$${b}"\n' in out
-    assert '  resource_type = "TransactionalID"\n' in out
+    assert '  resource_name                = "a$${b}"\n' in out
+    assert '  resource_type                = "TransactionalID"\n' in out
     assert '  resource_pattern_type_filter = "Prefixed"\n' in out
 
 
@@ -93,7 +93,8 @@ def test_topics_are_declared_as_run_would_create_them(call: Call) -> None:
     assert last["spec"]["config"]["min.insync.replicas"] == "1"
     terraform = printed(call, "topics", "create", "--print", "terraform")
     assert terraform.count('resource "kafka_topic"') == 5
-    assert '    "cleanup.policy" = "compact"\n' in terraform
+    assert '    "cleanup.policy"         = "compact"\n' in terraform
+    assert re.search(r'  name += "timer.ingress"\n  partitions += 4\n', terraform)
 
 
 @pytest.mark.parametrize(
