@@ -51,6 +51,8 @@ def check(
         say_json({"findings": [finding.as_json() for finding in findings], "stops": stops})
     else:
         say_table(["", "what", "found", "what to do"], [f.as_row() for f in findings])
+        if any(finding.remedy.startswith("Grant it:") for finding in findings):
+            say("All rights of the proxy's user at once: kafka-delay-proxy rights")
         if stops:
             say(f"{stops} of these problems would stop the proxy.")
         elif warnings:

@@ -244,6 +244,11 @@ MEANINGS: Final = {
     "Unsupported SASL mechanism": _Meaning(
         "does not offer this SASL mechanism", "Correct `sasl.mechanism` under `kafka`."
     ),
+    "not valid in current SASL state": _Meaning(
+        "has no login at this port",
+        "Correct the port in `bootstrap.servers`, or set `security.protocol` under `kafka` to SSL "
+        "or PLAINTEXT.",
+    ),
     "connecting to a": _Meaning(
         "speaks another protocol",
         "Correct `security.protocol` under `kafka`, or the port in `bootstrap.servers`.",

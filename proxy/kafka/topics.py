@@ -173,8 +173,9 @@ def _not_created(
         return admin.sentence(error)
     remedy = "Create it yourself."
     if is_refusal(cause):
-        remedy = f"Create it yourself, or: {grant(topic_rights(name, 'Create'), settings)}"
-    return BrokerRefused(f"The topic {name} could not be created: {cause.str()}.", remedy)
+        remedy = f"{grant(topic_rights(name, 'Create'), settings)}\nOr create it yourself."
+    said = cause.str().rstrip(".")
+    return BrokerRefused(f"The topic {name} could not be created: {said}.", remedy)
 
 
 def await_known(names: list[str], admin: Connection) -> None:

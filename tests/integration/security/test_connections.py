@@ -105,6 +105,11 @@ def _nothing_at_all(_site: SecuredSite, _folder: Path) -> tuple[str, dict[str, s
     return TLS, {"security_protocol": "PLAINTEXT"}
 
 
+def _no_login(_site: SecuredSite, _folder: Path) -> tuple[str, dict[str, str]]:
+    login = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "u", "sasl_password": PASSWORD}
+    return TLS, {"security_protocol": "SASL_SSL", **login}
+
+
 def _own_certificate(folder: Path) -> dict[str, str]:
     return {
         "ssl_certificate_location": str(folder / "certificate.pem"),
@@ -125,6 +130,7 @@ def _own_certificate(folder: Path) -> dict[str, str]:
         (_missing_file, ["ssl.ca.location"]),
         (_no_tls, ["requires TLS", "`security.protocol`", "SASL_SSL"]),
         (_nothing_at_all, ["requires TLS", "`security.protocol`"]),
+        (_no_login, ["`bootstrap.servers`", "`security.protocol`"]),
     ],
 )
 def test_what_the_broker_refuses_is_a_sentence_that_names_the_setting(

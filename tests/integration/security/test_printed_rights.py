@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
+import shlex
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import ResourceType  # type: ignore[attr-defined]
 
 from kafka_delay import (
     ClientError,
@@ -20,6 +19,7 @@ from kafka_delay import (
     TransactionalDelayProducer,
 )
 from tests.integration.security.commands import run_command
+from tests.support.installation.kafka_acls import understood
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.installation.rights import Right, grant, revoke
 from tests.support.installation.secured_broker import SCRAM
@@ -31,12 +31,6 @@ pytestmark = pytest.mark.integration
 
 USER, PASSWORD = "a-client", "a-password-of-a-client"
 WITHIN_S, REFUSED_WITHIN_S = 180.0, 15.0
-LINE = re.compile(
-    r"kafka-acls\.sh --bootstrap-server \S+ --command-config admin\.properties --add "
-    rf"--allow-principal User:{USER} ((?:--operation \w+ )+)--([a-z-]+) (\S+)"
-    r"( --resource-pattern-type prefixed)?"
-)
-KINDS = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP}
 Try = Callable[[float], bool]
 """Use the client for at most so many seconds. Return whether it worked."""
 
@@ -62,14 +56,13 @@ class World:
     def printed(self, *options: str) -> list[Right]:
         said = run_command(self.person, "rights", *options)
         assert said.code == 0, said.err
-        lines = said.out.splitlines()
-        found = [match for line in lines if (match := LINE.fullmatch(line))]
-        assert len(found) == len(lines)
-        return [
-            Right(operation, KINDS[match[2]], match[3], bool(match[4]))
-            for match in found
-            for operation in match[1].replace("--operation ", "").split()
-        ]
+        found = []
+        for line in said.out.splitlines():
+            program, *words = shlex.split(line)
+            user, rights = understood(words)
+            assert (program, user) == ("kafka-acls.sh", f"User:{USER}")
+            found += rights
+        return found
 
     def hold(self, rights: list[Right], tried: Try) -> None:
         """Check that these rights are enough, and that each is needed."""
