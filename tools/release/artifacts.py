@@ -18,18 +18,16 @@ IMAGE: Final = f"{NAME}:release-check"
 def packaged(root: Path, folder: Path, version: str) -> str:
     """Package the chart. Raise Fault if its archive lacks a file or has another version.
 
-    `CHART_IMAGE` names the image that the published chart installs by default.
+    `CHART_IMAGE` names the image that the published chart installs by default, with its registry.
+    `CHART_HOME` is the address of the site, and `CHART_SOURCE` of the repository.
     """
     source = root / "helm" / NAME
-    with_image = folder / NAME
-    shutil.rmtree(with_image, ignore_errors=True)
-    shutil.copytree(source, with_image)
-    if image := environ.get("CHART_IMAGE", "").lower():
-        values = with_image / "values.yaml"
-        named = values.read_text("utf-8").replace(f"repository: {NAME}", f"repository: {image}", 1)
-        values.write_text(named, "utf-8")
-    archive = _package(with_image, folder)
-    shutil.rmtree(with_image)
+    published = folder / NAME
+    shutil.rmtree(published, ignore_errors=True)
+    shutil.copytree(source, published)
+    _address(published)
+    archive = _package(published, folder)
+    shutil.rmtree(published)
     with tarfile.open(archive) as packed:
         inside = {one.name.removeprefix(f"{NAME}/") for one in packed if one.isfile()}
         chart = yaml.safe_load(_read(packed, "Chart.yaml"))
@@ -39,6 +37,24 @@ def packaged(root: Path, folder: Path, version: str) -> str:
     if chart["version"] != version or left_out:
         raise Fault(f"{archive.name} has version {chart['version']} and lacks {sorted(left_out)}.")
     return f"{archive.name}, {len(inside)} files"
+
+
+def _address(chart: Path) -> None:
+    """Write the addresses of the release. The repository has none."""
+    if image := environ.get("CHART_IMAGE", "").lower():
+        registry, _, repository = image.partition("/")
+        values = (chart / "values.yaml").read_text("utf-8")
+        for empty, named in (
+            ('registry: ""', f"registry: {registry}"),
+            (f"repository: {NAME}", f"repository: {repository}"),
+        ):
+            values = values.replace(empty, named, 1)
+        (chart / "values.yaml").write_text(values, "utf-8")
+    with (chart / "Chart.yaml").open("a", encoding="utf-8") as about:
+        if home := environ.get("CHART_HOME"):
+            yaml.safe_dump({"home": home}, about)
+        if source := environ.get("CHART_SOURCE"):
+            yaml.safe_dump({"sources": [source]}, about)
 
 
 def _package(chart: Path, folder: Path) -> Path:

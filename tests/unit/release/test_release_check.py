@@ -5,7 +5,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
+from tests.support.chart.rendering import rendered
 from tests.support.distributions import REPOSITORY
 from tools.release import __main__ as release
 from tools.release import artifacts, packages, versions, workflows
@@ -157,15 +159,22 @@ def test_chart_without_a_file_or_with_another_version_is_found(tmp_path: Path) -
         artifacts.packaged(REPOSITORY, tmp_path, "9.9.9")
 
 
-def test_published_chart_installs_the_image_of_its_publisher(
+def test_published_chart_has_the_image_and_the_addresses_of_its_publisher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHART_IMAGE", "registry.example/Owner/Repository")
+    monkeypatch.setenv("CHART_HOME", "https://owner.example/site")
+    monkeypatch.setenv("CHART_SOURCE", "https://forge.example/owner/repository")
     artifacts.packaged(REPOSITORY, tmp_path, versions.agreed(REPOSITORY))
     (archive,) = tmp_path.glob("*.tgz")
     shutil.unpack_archive(archive, tmp_path)
-    values = (tmp_path / "kafka-delay-proxy" / "values.yaml").read_text("utf-8")
-    assert "repository: registry.example/owner/repository\n" in values
+    chart = tmp_path / "kafka-delay-proxy"
+    about = yaml.safe_load((chart / "Chart.yaml").read_text("utf-8"))
+    assert about["home"] == "https://owner.example/site"
+    assert about["sources"] == ["https://forge.example/owner/repository"]
+    release = rendered({"prometheusRule": {"enabled": True}}, chart)
+    assert release.container["image"].startswith("registry.example/owner/repository:")
+    assert "runbook_url: https://owner.example/site/operations/runbook/#" in release.text
 
 
 def test_table_has_a_line_for_each_step_and_a_fault_ends_the_check_with_1(
