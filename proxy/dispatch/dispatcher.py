@@ -31,15 +31,16 @@ from proxy.scheduling.batch import Batch, Hop, OutgoingRecord, RecordRef
 from storage.store import Entry
 
 LATEST_UNTIMELY_MS: Final = 300_000
-"""Longest delay of a record whose time was refused. The delay grows with the overdue time."""
+"""A record whose timestamp was refused waits as long as it is overdue, at most this long."""
 TRANSIENT: Final = frozenset({"target-unknown", "not-authorised", "partition-unavailable"})
-"""Refusals that pass, or that an operator can mend: they are tried again at the retry levels."""
+"""Refusals that may end by themselves or that an operator can mend. Such records are tried again at
+the retry levels."""
 
 log = structlog.get_logger(__name__)
 
 
 class Dispatcher:
-    """Dispatches the batches of one transaction, also when that is aborted and made again."""
+    """Decides on the records of one transaction, also after the transaction was aborted."""
 
     def __init__(
         self,
@@ -128,8 +129,8 @@ class Dispatcher:
         return delivery if partition == named else delivery._replace(partition=partition)
 
     def _requeue(self, delivery: Delivery, reason: Rejection) -> Hop | Rejection:
-        """Return a hop to the next retry level, or the final rejection. A refused time is no
-        failure of the record: a clock is wrong."""
+        """Return a hop to the next retry level, or the final rejection. A refused timestamp is no
+        failed attempt, because a clock is wrong."""
         if reason.code == UNTIMELY:
             overdue_ms = min(self._now_ms - delivery.due_ms, LATEST_UNTIMELY_MS)
             again_ms = self._now_ms + max(self._retry.delays_ms[0], overdue_ms)
@@ -161,7 +162,8 @@ class Dispatcher:
         return Rejection("too-large", why)
 
     def _put_off(self, prefix: str, delivery: Delivery) -> Hop | None:
-        """Try a record apart from others if this transaction saw similar records refused."""
+        """Return a hop, to try the record apart from others, if this transaction saw similar ones
+        refused."""
         target = delivery.target
         if not self._refusals.is_tired(target):
             return None
@@ -174,7 +176,8 @@ class Dispatcher:
         if ref not in self._put_off_ms:
             self._put_off_ms[ref] = self._refusals.later_ms(self._now_ms)
         why = (
-            f"{target} has rejected records like this one, so it is sent in a separate transaction"
+            f"{target} has rejected similar records, so this record is sent in a separate "
+            "transaction"
         )
         return Hop(delivery, REQUEUED, why, self._put_off_ms[ref])
 
@@ -190,8 +193,8 @@ class Dispatcher:
         return Rejection("too-large", why)
 
     def _exceeds(self, record: OutgoingRecord) -> bool:
-        """Return whether this transaction has shown that the topic refuses the size. Older news may
-        be stale."""
+        """Return whether this transaction has shown that the topic refuses the size. Findings of
+        earlier transactions may no longer hold."""
         topic = record.topic
         is_limited = topic in self._refusals.limited
         return is_limited and self._is_too_large(topic, record.key, record.value, record.headers)
@@ -205,8 +208,8 @@ class Dispatcher:
         return self._refusals.is_too_large(self._targets, topic, size_bytes)
 
     def _can_be_written(self, ingress: IngressPartition, record: OutgoingRecord) -> bool:
-        """Return whether to write the record. Losing a check-back or a paused record's move is
-        harmless."""
+        """Return whether to write an auxiliary record. It does no harm to leave out a check-back or
+        the move of a paused record."""
         if record.ref is None:
             return True
         refused = self._refusals.refused.get(record.ref)
@@ -223,7 +226,7 @@ class Dispatcher:
 
 VALUE: Final = "value"
 CONTENT: Final = "key, value and headers"
-"""Parts that a dead letter leaves out if its topic does not take it."""
+"""Parts that a dead letter leaves out if its topic refuses the whole letter."""
 
 
 IsLetterRefused: TypeAlias = Callable[[RecordRef, OutgoingRecord, str], bool]

@@ -21,12 +21,12 @@ NOT_CARRIED_ON: Final = names.HOPS | {
     names.CHECK_IMMUNITY,
     names.FIRST_ORIGIN,
 }
-"""Headers that the successor sets anew or drops. A committed half message becomes an ordinary
+"""Headers that the successor sets anew or drops. So a committed half message becomes an ordinary
 record."""
 
 
 def successor(ingress: IngressPartition, hop: Hop) -> OutgoingRecord:
-    """Return the record that goes on, for its own partition, with its original key."""
+    """Return the rewritten record, for the same ingress partition and with its ingress key."""
     delivery = hop.delivery
     not_before_ms, resumed_ms = hop.not_before_ms, hop.resumed_ms
     if not_before_ms is None:
@@ -61,7 +61,7 @@ def moved(
 
 
 def is_move(record: OutgoingRecord) -> bool:
-    """Return whether `moved` made it."""
+    """Return whether `moved` made the record."""
     return any(name == names.HOP_FIRES for name, _ in record.headers)
 
 
@@ -109,7 +109,8 @@ def _number(raw: bytes | None) -> int | None:
 
 MovingState: TypeAlias = RecordState | Literal["not-committed", "target-refused"]
 NOT_COMMITTED: Final[MovingState] = "not-committed"
-"""Not committed yet: if the worker dies it is read again, perhaps under other settings."""
+"""The record's ingestion is not committed. If the worker dies, the record is read again, perhaps by
+another policy."""
 TARGET_REFUSED: Final[MovingState] = "target-refused"
 """The present settings would make a dead letter of the move."""
 
@@ -119,7 +120,7 @@ class Moving(NamedTuple):
 
     state: MovingState
     at: int
-    """Offset of its newest rewriting, or its own offset. Ask about this one."""
+    """Offset of the record's newest successor, or its own. If it is another, ask with that one."""
     record: OutgoingRecord | None = None
     """The replacement, if the record is pending."""
 

@@ -8,13 +8,13 @@ from proxy.protocol.body import GONE, Headers
 from proxy.protocol.outcomes import Rejection
 
 RECORD_BATCH_BYTES: Final = 61
-"""A record batch without its records."""
+"""Size of a record batch without its records."""
 IN_COMPANY_BYTES: Final = 10
-"""Growth of a record behind others in a batch: larger deltas of offset and time."""
+"""A record behind others in a batch may be this much larger: it has deltas of offset and time."""
 USUAL_LIMIT_BYTES: Final = 1_048_588
 """The default of max.message.bytes."""
 UNTIMELY: Final = "time-refused"
-"""Code of a refusal that concerns the time of records, and so a clock. Never a dead letter's."""
+"""Code of a refused timestamp, so that a clock must be wrong. No dead letter has this code."""
 NONE: Final = -1
 """Partition count of a topic that cannot be written to."""
 
@@ -43,7 +43,7 @@ class TopicRules(NamedTuple):
 
 
 class TriedSizes(NamedTuple):
-    """Sizes found by trying, for a topic whose rules may not be asked for."""
+    """Sizes found by trying, for a topic whose rules the proxy has no right to read."""
 
     batch_bytes: int
     """Half of the smallest record batch that was refused."""
@@ -59,13 +59,13 @@ class KnownTargets:
         self.rules: dict[str, TopicRules] = {}
         """Rules of topics that have refused a record batch."""
         self.tried: dict[str, TriedSizes] = {}
-        """Sizes of such topics whose rules may not be asked for."""
+        """Sizes for topics that have refused a record batch, without a right to their rules."""
         self.unavailable: dict[str, Mapping[int, str]] = {}
         """Partitions that cannot be written to now, and why. Other topics have no entry."""
         self.untimely: dict[str, Rejection] = {}
-        """Why the time of records was refused."""
+        """Topics that have refused the timestamps of records, and why."""
         self.until_ms: dict[str, int] = {}
-        """Until when an answer counts."""
+        """Epoch ms until which the broker's answer about a topic counts."""
         self.are_awaited = False
         """Whether newer answers are on their way."""
         self._refusals: dict[str, Rejection] = {}
@@ -93,7 +93,7 @@ class KnownTargets:
         self.until_ms.clear()
 
     def are_current(self, topics: Iterable[str], now_ms: int) -> bool:
-        """Return whether the answers about these topics count, and no newer fact can be learnt."""
+        """Return whether the answers about these topics still count, so that none need be asked."""
         if self.are_awaited or self.untimely or self.tried:
             return False
         until_ms = self.until_ms
@@ -176,8 +176,8 @@ class KnownTargets:
     def exceeding_bytes(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
     ) -> int | None:
-        """Return the record's size if it is known to exceed the limit. Compressed records must be
-        tried."""
+        """Return the record's size if it is known to exceed the limit. If records are compressed,
+        only a try can show this."""
         refused_bytes = self.tried[topic].refused_bytes if topic in self.tried else None
         if topic in self.rules:
             refused_bytes = self.rules[topic].max_message_bytes + 1

@@ -20,7 +20,8 @@ from storage.store import LAST_OFFSET, Key
 LOOKED_AT: Final = 500
 LOOKED_AT_BYTES: Final = 2 * 1024 * 1024
 MOST_UNREAD: Final = 10_000
-"""Most moves that are remembered while unread. A move made twice ends once as `missed`."""
+"""At most this many moves are remembered until they are ingested. If a move is written twice, the
+second one ends as `missed`."""
 NEVER: Final = 2**62
 FIRST: Final[Key] = (-1, -1)
 
@@ -39,7 +40,7 @@ class _Pass:
 
     version: int
     offsets: range
-    """Entries to look at: not seen by earlier passes, and read before this one began."""
+    """Entries to look at: ingested before this pass began, and not seen by earlier passes."""
     moved: frozenset[int]
     """Entries moved by other passes. Those moves may be unread in the ingress."""
     after: Key = FIRST
@@ -58,7 +59,7 @@ class PausedRecords:
         self._moved = deque[tuple[int, int]](maxlen=MOST_UNREAD)
 
     def serve(self, shards: int) -> None:
-        """Set this worker's share of a rate, for `shards` partitions."""
+        """Set this worker's share of the rates after pauses, from its number of shards."""
         self.release.share = shards / self.partitions
 
     def is_needed(self, shard: Shard, now_ms: int) -> bool:

@@ -12,18 +12,19 @@ from proxy.scheduling.batch import RecordRef
 INVALID: Final = "publish-failed"
 TOO_LARGE: Final = "too-large"
 TRIES: Final = 3
-"""Most aborts for single records of one topic. Each abort shows one refused record."""
+"""A transaction is aborted at most this often to find single refused records of one topic."""
 TRIES_IN_ALL: Final = 20
-"""After this many aborts of one transaction one is enough for each topic."""
+"""After this many such aborts in all, one abort is enough for each further topic."""
 TRIED_LATER: Final = 3
 LATER_EVERY_MS: Final = 250
 LATER_AFTER_MS: Final = 1_000
-"""Suspect records come back in groups of `TRIED_LATER`, so others wait for few aborts."""
+"""Suspect records are tried again in groups of `TRIED_LATER`, so others wait for few aborts."""
 REMEMBERED: Final = 100_000
 FORGOTTEN_AFTER_MS: Final = 120_000
-"""The session after a lost one begins long before this. A topic may change in this time."""
+"""Refusals are forgotten after this time, because the topic may have changed. The session after a
+lost one begins much sooner."""
 BY_RECORD_BATCH: Final = frozenset({TOO_LARGE, INVALID})
-"""May be reported for each record of a record batch, though only one is at fault."""
+"""The broker may report these for all records of a record batch, though only one is at fault."""
 
 
 class Report(NamedTuple):
@@ -36,7 +37,7 @@ class Report(NamedTuple):
     size_bytes: int
     """Size of a record batch that holds this record alone."""
     was_alone: bool
-    """Whether it was sent as such a record batch."""
+    """Whether the record was sent alone in its record batch."""
 
 
 @dataclass(slots=True)
@@ -44,9 +45,10 @@ class Refusals:
     """Refused records of one worker, and how a transaction sends its suspect records.
 
     The broker refuses whole record batches, for their size or for one invalid record. The topic
-    becomes `limited`, and its rules are asked for. Without that right, record batches are halved
-    until they are taken. A record refused for another reason goes `alone`, and then becomes
-    `refused`. A dead letter goes `without_value`, then `bare`.
+    becomes `limited`, and the broker is asked for its rules. Without the right to ask, record
+    batches are halved until the broker takes them. A record that may be at fault is sent `alone`.
+    If it is refused again, it is `refused`. A refused dead letter is written `without_value`, and
+    if that is refused, too, `bare`.
 
     `refused`, `without_value` and `bare` outlive a lost session, until the records have ended.
     """
@@ -58,9 +60,9 @@ class Refusals:
     alone: set[tuple[str, RecordRef]] = field(default_factory=set)
     reports: dict[RecordRef, Report] = field(default_factory=dict)
     listed: set[str] = field(default_factory=set)
-    """Topics whose partitions the client library was made to ask for."""
+    """Topics about which the client library was made to ask the broker."""
     unlisted: set[str] = field(default_factory=set)
-    """Topics that it still has to ask for."""
+    """Topics about which the client library still has to ask."""
     _tries: Counter[str] = field(default_factory=Counter)
     _invalid: set[str] = field(default_factory=set)
     _later_ms: int = 0
@@ -115,7 +117,7 @@ class Refusals:
         return self._later_ms
 
     def is_to_be_listed(self, topic: str) -> bool:
-        """Return whether the client library must ask for the topic: it misses a partition."""
+        """Return whether the client library must still ask about a topic that lacks a partition."""
         if topic not in self.listed:
             self.unlisted.add(topic)
         return topic in self.unlisted
@@ -173,6 +175,6 @@ class Refusals:
 
 
 def _tells_sizes(report: Report, were_limited: set[str], targets: KnownTargets) -> bool:
-    """Return whether only such reports show the sizes that the topic takes."""
+    """Return whether the report must show the sizes that the topic takes: its rules are unknown."""
     is_too_large = report.rejection.code == TOO_LARGE
     return is_too_large and report.topic in were_limited and report.topic not in targets.rules

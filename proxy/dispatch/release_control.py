@@ -1,4 +1,4 @@
-"""Pauses, rates and overdue rules: they requeue due records or end them undelivered."""
+"""Pauses, rate caps and overdue rules: they requeue due records or end them undelivered."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,10 +18,10 @@ RELEASED_FOR_MS: Final = 7 * 86_400_000
 """After a pause without a rate, a worker looks for its paused records for this long."""
 REMEMBERED: Final = 10_000
 JUST_NOW: Final = Resumed(2**62)
-"""The end of a pause that was removed and whose end is unknown."""
+"""The end of a pause that was removed without a note when it ended."""
 
 Disposition: TypeAlias = Hop | Rejection | Outcome | None
-"""A hop, a dead letter, an end without delivery, or None: deliver it."""
+"""The decision about a due record: a hop, a dead letter, another end, or None to deliver it."""
 
 
 class OverdueRule(NamedTuple):
@@ -44,7 +44,7 @@ class OverdueRule(NamedTuple):
 
 
 class _Limit(NamedTuple):
-    """A limit on the records that this worker delivers in a second. The others are queued."""
+    """A limit on the records that this worker delivers in a second. Further ones are queued."""
 
     whose: str
     """A target, or the pattern of a pause that is over."""
@@ -62,13 +62,13 @@ class _TargetRules(NamedTuple):
 
     @property
     def ends_after_ms(self) -> int | None:
-        """Records less overdue than this are delivered unchanged."""
+        """No rule ends a record that is less overdue than this."""
         return min((r.older_than_ms for r in self.overdue if r.action != "deliver"), default=None)
 
 
 class ReleaseControl:
-    """Applies pauses, rates and overdue rules in one worker. `per_target`: shell pattern -> records
-    a second. The first match counts. Run-time rules come first."""
+    """Applies pauses, rate caps and overdue rules in one worker. `per_target`: shell pattern ->
+    records a second. The first match counts. Limits set at run time come before the settings."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ReleaseControl:
         self.version = 0
         """Number of changes of pauses."""
         self.share = 1.0
-        """This worker's part of the ingress partitions, and so of a resume's rate."""
+        """This worker's part of the ingress partitions, and so of the rate after a pause."""
 
     def pause(self, patterns: Iterable[str], resumed: Mapping[str, Resumed] | None = None) -> None:
         """Pause exactly these patterns. `resumed`: known pauses that are over."""
@@ -128,11 +128,12 @@ class ReleaseControl:
         return self._rules_of(target).is_paused
 
     def looks_for_paused(self, now_ms: int) -> bool:
-        """Return whether a pause is over that may have held records back."""
+        """Return whether a pause that is over may still hold records back."""
         return any(_counts(end, now_ms) for end in self.resumed.values())
 
     def is_resumed(self, target: str, now_ms: int) -> bool:
-        """Return whether such a pause included the target, and no current pause does."""
+        """Return whether a pause that is over may hold back records of the target, and no current
+        pause does."""
         return self._end_of_pause(target, now_ms) is not None
 
     def is_queue(self, end_ms: int) -> bool:
@@ -141,8 +142,8 @@ class ReleaseControl:
         return any(end.at_ms == end_ms and end.per_second is not None for end in ends)
 
     def not_before(self, delivery: Delivery, now_ms: int) -> NotBefore | None:
-        """Return the new time of a paused or queued record, None if it stays. Asked once a
-        transaction."""
+        """Return the new not-before time of a paused or queued record, None if it keeps its time.
+        Call this once for each record and transaction, because it reserves a place."""
         is_paused, resumed_ms = delivery.is_paused, delivery.resumed_ms
         if not (is_paused or resumed_ms is not None) or self.is_paused(delivery.target):
             return None
@@ -169,7 +170,8 @@ class ReleaseControl:
         return bool(ends_after_ms) and now_ms - oldest_ms > min(ends_after_ms)
 
     def decide(self, delivery: Delivery, now_ms: int) -> Disposition:
-        """Return the end of this due record. Asked once for each record and transaction."""
+        """Return the decision. Call this once for each record and transaction, because it reserves
+        places."""
         if delivery.partition == GONE:
             return None
         rules = self._rules_of(delivery.target)
@@ -198,14 +200,14 @@ class ReleaseControl:
         return next((one for one in rules.resumed if _counts(one[1], now_ms)), None)
 
     def _limit_of_resumed(self, target: str, now_ms: int) -> _Limit | None:
-        """Return the limit on records that a pause held back. None: they go at once."""
+        """Return the limit on records that a pause held back. None: they have no limit."""
         found = self._end_of_pause(target, now_ms)
         if found is None or (per_second := found[1].per_second) is None:
             return None
         return _Limit(found[0], max(1, ceil(per_second * self.share)), found[1].at_ms)
 
     def _queue(self, limit: _Limit, now_ms: int) -> "TargetRateLimit":
-        """Return the queue of the limit. It goes on if only the rate has changed."""
+        """Return the queue of the limit. If only its rate has changed, reserved places stay."""
         key, per_second = (limit.whose, limit.resumed_ms), limit.per_second
         queue = self._queues.get(key)
         if queue is None or queue.per_second != per_second:
@@ -233,7 +235,7 @@ class ReleaseControl:
         )
 
     def _forget_idle(self, now_ms: int) -> None:
-        """Bound the number of queues. If all are busy, the oldest goes."""
+        """Bound the number of queues: forget the idle ones, or the oldest if all are busy."""
         if len(self._queues) >= REMEMBERED:
             idle = [key for key, queue in self._queues.items() if queue.is_idle(now_ms)]
             for key in idle or [next(iter(self._queues))]:
@@ -241,7 +243,8 @@ class ReleaseControl:
 
 
 def _counts(end: Resumed, now_ms: int) -> bool:
-    """Return whether a worker still looks for the pause's records. A rate has no time limit."""
+    """Return whether a worker still looks for records of the pause. If the pause ended with a rate,
+    it does so without a time limit."""
     return end.per_second is not None or end.at_ms > now_ms - RELEASED_FOR_MS
 
 
@@ -257,13 +260,13 @@ def overdue_rules_json(settings: ReleaseSettings) -> str:
 
 
 BURST_MS: Final = 250
-"""Unused rate is saved up for this long, and may be used at once."""
+"""Records of this time that a rate has left unused may be delivered in one burst."""
 REFILL_MS: Final = 50
-"""A used-up rate lets nothing through for this long, so that transactions are few."""
+"""A rate that is used up lets no record pass for this long, so that there are few transactions."""
 
 
 class RateLimit:
-    """A token bucket, full at first. Taking too much is owed, and waited off."""
+    """A token bucket, full at first. More may be taken than it has. Then the wait is longer."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
@@ -273,7 +276,7 @@ class RateLimit:
         self._is_used_up = False
 
     def records_available(self, now_ms: int) -> int:
-        """Return the number of records that may go now, below 0 if more have gone."""
+        """Return the number of records that may pass now, below 0 if too many have passed."""
         if self._refilled_ms is not None:
             earned = max(0, now_ms - self._refilled_ms) * self._per_second
             self._thousandths = min(self.burst * 1000, self._thousandths + earned)
@@ -285,7 +288,7 @@ class RateLimit:
         self._thousandths -= records * 1000
 
     def wait_ms(self, now_ms: int) -> int:
-        """Return the wait until a transaction is worth it, 0 while records are available."""
+        """Return the time until records for a transaction are available, 0 if some are now."""
         worth = min(self.burst, max(1, self._per_second * REFILL_MS // 1000))
         available = self.records_available(now_ms)
         self._is_used_up = available < (worth if self._is_used_up else 1)
@@ -295,7 +298,7 @@ class RateLimit:
 
 
 class WorkerRateLimit:
-    """The bound on all records that end in one worker. None: no bound."""
+    """The limit on all records that one worker ends in a second. `limit` is None without one."""
 
     def __init__(self, of_settings: int | None = None) -> None:
         self._of_settings = of_settings
@@ -303,7 +306,7 @@ class WorkerRateLimit:
         self.limit = None if of_settings is None else RateLimit(of_settings)
 
     def set(self, per_second: int | None) -> None:
-        """Set the bound at run time. None: the settings' bound counts again."""
+        """Set the limit at run time. None: the limit of the settings counts again."""
         if per_second != self.set_at_run_time:
             self.set_at_run_time = per_second
             now = self._of_settings if per_second is None else per_second
@@ -311,8 +314,8 @@ class WorkerRateLimit:
 
 
 class TargetRateLimit:
-    """A rate for one target. Each record beyond it reserves a time, once. A record that comes back
-    at its time may overdraw by BURST_MS, so that disorder costs it no time."""
+    """A rate for one target. Each record beyond the rate reserves a time, once. Records that come
+    back at their times may exceed the rate by BURST_MS, so that another order delays none."""
 
     def __init__(self, per_second: int, reserved_us: int = 0) -> None:
         self.per_second = per_second
@@ -321,7 +324,7 @@ class TargetRateLimit:
         self._reserved_us = reserved_us
 
     def at(self, per_second: int) -> "TargetRateLimit":
-        """Return the same queue at another rate. A slower one begins behind the reserved places."""
+        """Return the queue at another rate. If this is slower, the reserved times stay reserved."""
         if per_second == self.per_second:
             return self
         return TargetRateLimit(per_second, self._reserved_us if per_second < self.per_second else 0)
@@ -340,7 +343,7 @@ class TargetRateLimit:
         return self.next_free_ms(now_ms)
 
     def next_free_ms(self, now_ms: int) -> int:
-        """Reserve the time behind all others."""
+        """Reserve the first time after all reserved ones, and return it (epoch ms)."""
         self._reserved_us = max(self._reserved_us, now_ms * 1000) + self._step_us
         return -(-self._reserved_us // 1000)
 
@@ -349,7 +352,7 @@ class TargetRateLimit:
         self._reserved_us = max(self._reserved_us, place_ms * 1000)
 
     def is_idle(self, now_ms: int) -> bool:
-        """Return whether forgetting it changes nothing."""
+        """Return whether nothing changes if this queue is forgotten."""
         available = self._rate.records_available(now_ms)
         return available == self._rate.burst and self._is_nobody_waiting(now_ms, available)
 
