@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 ASK_TIMEOUT_S: Final = 10.0
 MAY_BE_A_RIGHT: Final = ("authorization failed", "a transaction failed", "abort failed", "may not")
-"""Error texts that a missing right can cause. After repeated aborts librdkafka may not name it."""
+"""Texts of errors that a missing right can cause. librdkafka does not always name the right."""
 NEEDED: Final = {
     "ingress": ("Read", "Write", "Describe"),
     "settings": ("Read", "Write", "Describe"),
@@ -268,7 +268,8 @@ class TopicUnknown(ProxyError):
 
 
 class Connection(AdminClient):
-    """An admin client that remembers why no broker answers. `config`: by default a command's."""
+    """An admin client that remembers why no broker answers. `config`: its settings, by default
+    those for commands."""
 
     limit_s = 8.0
 
@@ -314,8 +315,8 @@ class Connection(AdminClient):
         return sentence
 
     def _listens_nobody(self) -> bool:
-        """Whether no address accepts connections. A broker that accepts one and does not answer is
-        reported down, too."""
+        """Whether no address accepts connections. The client library also reports brokers down that
+        accept connections and do not answer."""
         causes = [one.str() for one in self._heard if one.code() != KafkaError._ALL_BROKERS_DOWN]
         are_down = len(causes) < len(self._heard)
         tried = {cause.partition("/")[0] for cause in causes}
@@ -324,7 +325,8 @@ class Connection(AdminClient):
 
 
 def _address_that_wants_tls(settings: Settings) -> str | None:
-    """Find an address for TLS if the proxy connects without. The client cannot see this cause."""
+    """Return an address that requires TLS, if the proxy connects without TLS. The client library
+    does not report this cause."""
     if settings.kafka.get("security.protocol", "").upper().endswith("SSL"):
         return None
     addresses = (one.strip().rpartition("://")[2] for one in settings.bootstrap_servers.split(","))
@@ -404,7 +406,7 @@ def _vagueness(error: KafkaError) -> int:
 
 
 def client_config(settings: Settings, **own: str | int | bool) -> dict[str, Any]:
-    """Return a command's client settings. Keyword `a_b` is `a.b` and overrides the settings."""
+    """Return a command's client settings. A keyword `a_b` sets `a.b`, and overrides `settings`."""
     named = {name.replace("_", "."): value for name, value in own.items()}
     quiet = {"log_level": 0, "logger": silent_logger(), "client.id": "kafka-delay-proxy-cli"}
     return {**quiet, **with_token_callback(settings.kafka), **named}

@@ -1,5 +1,5 @@
-"""The broker's clock: the timestamp of a record that the broker stamps. The record has no value,
-so compaction removes it."""
+"""The broker's clock, read from the timestamp that the broker gives a record. The record has no
+value, so compaction removes it."""
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -27,8 +27,8 @@ class ClockAnswer(NamedTuple):
 
 
 class BrokerClock:
-    """The clock of the broker that leads `topic`, for one thread. It may be early by the time of a
-    request, and is never late."""
+    """The clock of the broker that leads `topic`, for one thread. An answer is behind by at most
+    the duration of the request, and is never ahead."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class BrokerClock:
         self._answer: ClockAnswer | None = None
 
     def ask(self) -> None:
-        """Write the record without waiting, unless one is under way."""
+        """Write a record without waiting, unless the answer to an earlier one is to come."""
         if self._is_asking:
             return
         if self._producer is None:

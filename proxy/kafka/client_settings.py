@@ -22,7 +22,7 @@ EXTENSION: Final = "extension_"
 LIFE_S: Final = 3600.0
 
 Token = tuple[str, float, str, dict[str, str]]
-"""Token, end in epoch seconds, principal, SASL extensions."""
+"""Token, its expiry in epoch seconds, principal, SASL extensions."""
 
 
 def with_token_callback(kafka: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _part(content: Mapping[str, Any]) -> str:
     return urlsafe_b64encode(json.dumps(content).encode()).rstrip(b"=").decode()
 
 
-# A client that cannot connect logs about fifteen times a second.
+# A client that cannot connect logs about fifteen lines a second, so equal lines are left out.
 
 LOG_EVERY_S: Final = 10.0
 MOST_KINDS: Final = 200
@@ -62,13 +62,13 @@ NUMBER: Final = re.compile(r"\d+")
 
 
 class RepeatFilter:
-    """Limits equal lines to one in LOG_EVERY_S. Numbers may differ."""
+    """Limits equal lines to one in LOG_EVERY_S. Equal lines may have different numbers in them."""
 
     def __init__(self) -> None:
         self._logged: dict[str, tuple[float, int]] = {}
 
     def left_out(self, line: str, now_s: float) -> int | None:
-        """Return the number of equal lines left out. None: leave this one out."""
+        """Return the number of equal lines left out before. None: leave this line out, too."""
         kind = NUMBER.sub("#", line)
         logged_s, count = self._logged.get(kind, (-LOG_EVERY_S, 0))
         if now_s - logged_s < LOG_EVERY_S:
@@ -96,7 +96,7 @@ class _ToStructlog(logging.Handler):
 
 
 def silent_logger() -> logging.Logger:
-    """Return a silent logger for commands: without one, fatal errors are printed at any level."""
+    """Return a silent logger for commands. Without a logger, librdkafka prints fatal errors."""
     logger = logging.getLogger("librdkafka.command")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
@@ -114,7 +114,7 @@ def client_logger() -> logging.Logger:
     return logger
 
 
-# The user's section `kafka` overrides tuned defaults. Settings for exactly-once override it.
+# The user's section `kafka` overrides tuned defaults. Settings for exactly-once override both.
 
 CONNECT_WITHIN_S: Final = 5.0
 TUNED_CONSUMER: Final = {
@@ -148,18 +148,18 @@ TUNED_PRODUCER: Final = {
     "reconnect.backoff.max.ms": 1_000,
     "sticky.partitioning.linger.ms": 0,
 }
-"""linger.ms: a transaction takes few requests.
+"""linger.ms: above 0, so that a transaction takes few requests.
 retry.backoff.ms: with 100, a transaction right after a commit would wait 104 ms.
-message.max.bytes: the broker limits records.
+message.max.bytes: high, because the broker limits the size of records.
 queue.buffering.max.kbytes: the largest message must fit. The setting `memory` bounds the queue."""
 
 
 def common_config(settings: Settings) -> dict[str, Any]:
-    """Return connection settings, with librdkafka's logs sent to ours.
+    """Return connection settings. librdkafka's log lines go to the proxy's log.
 
-    A rebootstrap after brokers close the last idle connection would forget the coordinators, and
-    delay records by seconds. Without it a client misses a move of all brokers, and must be
-    replaced.
+    Rebootstraps are switched off. After brokers have closed the last idle connection, a rebootstrap
+    would forget the coordinators, and delay records by seconds. But if all brokers move to other
+    addresses, a client no longer finds them, and must be replaced.
     """
     kafka = with_token_callback(settings.kafka)
     return {"metadata.recovery.strategy": "none", **kafka, "logger": client_logger()}
@@ -171,8 +171,8 @@ def admin_config(settings: Settings) -> dict[str, Any]:
 
 
 def consumer_config(settings: Settings, worker: int) -> dict[str, Any]:
-    """Return settings of a static group member that reads committed records and never commits. Each
-    broker's answer may exceed the limit of its one queue."""
+    """Return settings of a static group member that reads committed records and never commits. One
+    answer of each broker (`fetch.max.bytes`) can come on top of the limit of the queue."""
     shares = settings.memory_shares
     return {
         **TUNED_CONSUMER,
@@ -190,8 +190,8 @@ def consumer_config(settings: Settings, worker: int) -> dict[str, Any]:
 def lookup_config(settings: Settings) -> dict[str, Any]:
     """Return settings of a consumer for single committed records, outside the group.
 
-    Most fetched records are dropped, so fetches are small. A fetch at the log's end delays the next
-    one, so it waits briefly.
+    Most fetched records are dropped, so fetches are small. The broker holds a fetch at the log's
+    end, and this delays the next fetch, so it may hold it only briefly.
     """
     return {
         **common_config(settings),
@@ -221,8 +221,8 @@ def listener_config(settings: Settings) -> dict[str, Any]:
 
 
 def settings_reader_config(settings: Settings) -> dict[str, Any]:
-    """Return settings of a consumer that follows the settings topic past open transactions, as its
-    records are written without one."""
+    """Return settings of a consumer that follows the settings topic. It does not wait for open
+    transactions, because the records that it needs are written without transactions."""
     return {
         **committed_settings_reader_config(settings),
         "isolation.level": "read_uncommitted",
@@ -245,8 +245,8 @@ def committed_settings_reader_config(settings: Settings) -> dict[str, Any]:
 
 
 def producer_config(settings: Settings, worker: int, number: int = 0) -> dict[str, Any]:
-    """Return settings of a transactional producer that fences its predecessor. `number` grows if a
-    worker's last transaction cannot end."""
+    """Return settings of a transactional producer that fences its predecessor. If the worker's last
+    transaction cannot end, a higher `number` gives another transactional id."""
     return {
         **TUNED_PRODUCER,
         **common_config(settings),
@@ -267,7 +267,8 @@ def transaction_timeout_ms(settings: Settings) -> int:
 
 
 def transactional_id(settings: Settings, worker: int, number: int = 0) -> str:
-    """Return a unique id. Names may contain hyphens, so it ends with the group name's length."""
+    """Return the transactional id. It ends with the length of the group's name to be unique: names
+    may contain hyphens."""
     group_id, further = settings.group_id, f".{number}" if number else ""
     return f"{group_id}-{settings.instance_name}-{worker}{further}/{len(group_id)}"
 
@@ -275,8 +276,8 @@ def transactional_id(settings: Settings, worker: int, number: int = 0) -> str:
 def connected(producer: Producer, topic: str) -> Producer:
     """Connect the producer, and return it. `topic` must exist.
 
-    A new producer checks its connection only every half second. A question about a topic connects
-    at once.
+    A new producer checks its connections only every half second. A question about a topic makes it
+    connect immediately.
     """
     with suppress(KafkaException):
         producer.list_topics(topic, CONNECT_WITHIN_S)

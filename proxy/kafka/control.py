@@ -1,5 +1,5 @@
-"""Requests written to the ingress by commands and the admin port, and their outcomes. Go to the end
-of the outcomes before writing, to miss none (docs/guide.md#outcomes)."""
+"""Records that commands and the admin port write to the ingress, and their outcomes
+(docs/guide.md#outcomes). Call `go_to_end` of the outcomes before `write`, to miss no outcome."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +12,7 @@ from proxy.protocol.body import Headers
 from proxy.protocol.outcomes import APPLIED, read_outcome
 
 BY_KEY: Final = -1
-"""The key decides, as in Java clients."""
+"""The key decides on the partition, as in Java clients."""
 POLL_S: Final = 0.1
 AGAIN_S: Final = 0.1
 PLACES_BY_KEY: Final[dict[str, str | int | bool]] = {
@@ -43,7 +43,8 @@ class Unconfirmed(Exception):
 
 
 class ControlResult(NamedTuple):
-    """The result of a control record. `outcome` is None if none came in time."""
+    """The result of a control record. `outcome` is None if it did not come in time. `ended`: the
+    outcome of the record that the control record ended."""
 
     origin: str
     outcome: str | None = None
@@ -85,7 +86,7 @@ def origin_of(message: Message) -> str:
 
 
 def go_to_end(consumer: Consumer, topic: str, partitions: Iterable[int], within_s: float) -> None:
-    """Assign the partitions at their ends. Raises KafkaException."""
+    """Assign the partitions to the consumer, at their ends. Raises KafkaException."""
     places = [TopicPartition(topic, partition) for partition in partitions]
     for place in places:
         place.offset = _end_of(consumer, place, within_s)
@@ -107,8 +108,8 @@ def _end_of(consumer: Consumer, place: TopicPartition, within_s: float) -> int:
 def await_results(
     consumer: Consumer, origins: Sequence[str], within_s: float, named: str | None = None
 ) -> list[ControlResult]:
-    """Wait for the outcomes of control records, with a consumer before them. Raises KafkaException
-    if the user may not read."""
+    """Wait for the outcomes of control records. The consumer must not have passed them. Raises
+    KafkaException if the user may not read."""
     return find_results(_outcomes(consumer, time.monotonic() + within_s), origins, named)
 
 
@@ -117,8 +118,8 @@ def find_results(
 ) -> list[ControlResult]:
     """Find the outcomes of control records.
 
-    A moved record's outcome has the move as `next_origin`. In the same transaction the outcome of
-    an ended record comes first. `named` is its origin, or its id in that partition.
+    The outcome of a moved record has the move as `next_origin`. `named` is the origin or id of the
+    record to be ended. Its outcome comes before the control record's, in the same transaction.
     """
     found = {origin: ControlResult(origin) for origin in origins}
     unknown, ended = set(origins), None

@@ -36,7 +36,7 @@ class OwnersUnknown(Exception):
 
 
 class GroupOwners(NamedTuple):
-    """`owned` is empty while the group rebalances."""
+    """Partitions with an owner in the group. `owned` is empty while the group rebalances."""
 
     is_stable: bool
     owned: frozenset[Place]
@@ -45,8 +45,8 @@ class GroupOwners(NamedTuple):
 
 
 def ask_in_thread(kafka: Mapping[str, Any], group_id: str) -> Future[GroupOwners]:
-    """Ask without blocking. The answer or OwnersUnknown comes soon after ASK_S. Each question
-    makes a client: an old one would wait for brokers that are down."""
+    """Ask without blocking. The answer or OwnersUnknown comes soon after ASK_S at the latest. Each
+    question makes a client, because an old client would wait for brokers that are down."""
     answer: Future[GroupOwners] = Future()
 
     def ask() -> None:
@@ -97,11 +97,12 @@ def _assigned(assignment: bytes) -> Iterator[Place]:
 
 # Kafka gives a static member's place to the last process that joins. So a restart takes over at
 # once, and two live processes of one name would replace each other forever. The broker makes a
-# member id for each process. A file in the data folder, which one `run` owns, keeps our last one.
+# member id for each process. A file in the data folder keeps the id of the worker's last process. So
+# another id with this name belongs to a process with another data folder.
 
 LOOK_EVERY_S: Final = 0.5
 MARGIN_S: Final = 3.0
-"""The group drops a dead member this long after its session."""
+"""The group drops a dead member at most this long after the session time-out."""
 MEMBER_FILE: Final = "member-"
 UUID: Final = "[-_][0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 """The suffix of a static member's id."""
@@ -152,7 +153,7 @@ class StaticMember:
         raise InstanceConflict(self.name, f"it is alive in the consumer group, at {other.host}")
 
     def is_other(self, ident: str) -> bool:
-        """Whether the member id is another process's with this name."""
+        """Whether the member id belongs to another process with this name."""
         return bool(re.fullmatch(re.escape(self.name) + UUID, ident)) and ident != self._last()
 
     def _other(self) -> Member | None:
@@ -175,10 +176,9 @@ def group_members(admin: AdminClient, group_id: str) -> list[Member]:
     return [Member(str(one.id), str(one.client_host)) for group in groups for one in group.members]
 
 
-# A static member can restart between two rounds of an incremental rebalance. It gets the first
-# one's partitions, and Kafka skips the second round. Partitions that it should have released then
-# have no owner until a member joins or leaves. So one member watches, and makes another join and
-# leave.
+# A static member can restart between two rounds of an incremental rebalance. It gets the partitions
+# of the first round, and Kafka skips the second. Then partitions that other members should get have
+# no owner until a member joins or leaves. So a member watches, and lets an idle one join and leave.
 
 OWNERS_EVERY_S: Final = 3.0
 LOOKS_IN_A_ROW: Final = 2
@@ -191,8 +191,8 @@ STAY_S: Final = 15.0
 
 
 class UnassignedPartitions:
-    """Watches, without blocking, until each partition has an owner. Only a new member can leave
-    some unowned."""
+    """Watches, without blocking, until each partition has an owner. Only the arrival of a member
+    can leave partitions without one."""
 
     def __init__(
         self,

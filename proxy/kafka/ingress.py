@@ -50,7 +50,7 @@ class ReadPositions:
     def __init__(self) -> None:
         self._next: dict[int, int] = {}
         self._read_to: dict[int, int] = {}
-        """Where rewound partitions had been."""
+        """Next offsets of rewound partitions before the rewind."""
 
     @property
     def offsets(self) -> Mapping[int, int]:
@@ -70,14 +70,14 @@ class ReadPositions:
             self._read_to.pop(partition, None)
 
     def reach(self, partition: int, end_offset: int) -> None:
-        """Move to a partition's end. Only aborted records can lie below."""
+        """Move to a partition's end. Only aborted records can lie before it."""
         if partition in self._read_to:
             raise _skipped(partition, self._next[partition], end_offset)
         if partition in self._next:
             self._next[partition] = max(self._next[partition], end_offset)
 
     def fresh(self, partition: int, records: list[Message]) -> list[Message]:
-        """Return the records that were not given before."""
+        """Return the records that were not returned before."""
         next_offset = self._next.get(partition)
         if next_offset is None:
             return records
@@ -115,11 +115,11 @@ def _left(partition: int, records: Sequence[Message], next_offset: int) -> list[
 
 
 # The group's consumer asks a hundred times a second for full batches, and cannot ask less often.
-# While no record comes, its partitions are paused, and another consumer asks. The broker holds that
-# answer until a record or aborted transaction comes, for up to half a second.
+# While no record comes, its partitions are paused, and another consumer asks instead. The broker
+# answers that consumer when a record or aborted transaction comes, or after half a second.
 #
 # A pause drops the batch being fetched, perhaps seconds of work. So the group's consumer is paused
-# only at partition ends.
+# only when it has reached the end of each partition.
 
 QUIET_S: Final = 2.0
 LONGEST_S: Final = 30.0
@@ -129,8 +129,8 @@ keeps its connections in use."""
 
 
 class LongPoll:
-    """Waits in place of `consumer`, and pauses its partitions. `new_listener` makes the consumer
-    that asks. Its errors count as news: the group's consumer reports them."""
+    """Waits in place of `consumer`, whose partitions are then paused. `new_listener` makes the
+    consumer that asks. An error ends the wait, and `consumer` reports the error."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class LongPoll:
         return 0.0
 
     def end(self) -> None:
-        """Let the consumer fetch again, before partitions come, go, or are paused."""
+        """Let `consumer` fetch again. Call this before partitions come, go, or are paused."""
         if self._paused:
             self._listener.unassign()
             resume_at(self._consumer, self._paused)
@@ -218,7 +218,7 @@ class LongPoll:
 FETCH_RECORDS: Final = 2_000
 ASK_TIMEOUT_S: Final = 5.0
 STABLE_WITHIN_S: Final = 60.0
-"""A predecessor's open transaction may hide the committed offset this long."""
+"""Committed offsets are awaited this long. An open transaction of a predecessor hides them."""
 SUSPECT_AFTER_S: Final = 30.0
 HANGING: Final = (
     "either the broker is away, or a transaction that committed offsets never ends: "
@@ -229,8 +229,8 @@ NOT_IN_THE_LOG: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
 THE_END: Final = frozenset(
     {KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID, NOT_IN_THE_LOG, *REFUSALS}
 )
-"""Reading ends after these errors, even without a fatal mark. A broker's restart can make a member
-fence itself. Recovery reports offsets that the log no longer has."""
+"""Reading ends after these errors, even if the client library does not call them fatal. A broker's
+restart can make a member fence itself. Recovery reports offsets that the log no longer has."""
 
 
 class Owner(Protocol):
@@ -327,8 +327,8 @@ class Ingress:
         is_busy: bool = False,
         is_idle: bool = False,
     ) -> Fetched:
-        """Wait for a first record, and return it with up to `most` others. When busy, gather `most`
-        for the whole time. `is_idle`: the caller waits for nothing else."""
+        """Wait for a first record, and return it with up to `most` others. If `is_busy`, wait for
+        `most` records or until `wait_s` is over. `is_idle`: the caller waits for nothing else."""
         fetched = Fetched()
         if self._skippable():
             is_idle, wait_s = False, 0.0
@@ -352,7 +352,7 @@ class Ingress:
         return fetched
 
     def committed(self, partitions: Iterable[int]) -> list[TopicPartition]:
-        """Return committed offsets with metadata, after a predecessor's open transaction."""
+        """Return committed offsets with metadata. Wait for a predecessor's open transaction."""
         asked = [TopicPartition(self.topic, p) for p in partitions]
         started = time.monotonic()
         while True:
@@ -378,7 +378,7 @@ class Ingress:
         return self._failing.stuck
 
     def newest(self, partition: int) -> int:
-        """Return the last fetch's high watermark without a request. -1 before the first."""
+        """Return the high watermark that the last fetch brought, or -1 before the first fetch."""
         place = TopicPartition(self.topic, partition)
         _low, high = self._consumer.get_watermark_offsets(place, cached=True)
         return high
@@ -400,15 +400,15 @@ class Ingress:
         self._long_poll.end()
         self._positions.rewind(offsets)
         for partition, offset in offsets.items():
-            self._skipping.forget(partition)  # it would go on behind records that are read again
+            self._skipping.forget(partition)  # else it goes on after the records to read again
             self._consumer.seek(TopicPartition(self.topic, partition, offset))
 
     def offset(self, partition: int, next_offset: int, metadata: str) -> TopicPartition:
         return TopicPartition(self.topic, partition, next_offset, metadata)
 
     def group_metadata(self) -> object:
-        """Return the metadata that fences a dropped worker (KIP-447). They are cached, because
-        asking needs a thread. The broker refuses outdated metadata."""
+        """Return the metadata that fences a dropped worker (KIP-447). They are cached, because the
+        client library asks another thread for them. The broker refuses outdated metadata."""
         if self._group_metadata is None:
             self._group_metadata = self._consumer.consumer_group_metadata()
         return self._group_metadata
@@ -418,7 +418,7 @@ class Ingress:
         self._group_metadata = None
 
     def close(self) -> None:
-        """Hand over partitions and leave. The group drops a static member after its time-out."""
+        """Hand over partitions and close. The group drops a static member after its time-out."""
         self._long_poll.close()
         self._consumer.close()
 

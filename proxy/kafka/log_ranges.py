@@ -27,8 +27,8 @@ class LogRange(NamedTuple):
 
 
 def answered_offset(answer: Future[Any]) -> int:
-    """Wait for an answer of `list_offsets`, which is -1 if no record is young enough. Raises
-    KafkaException: without a leader librdkafka 2.16 answers OFFSET_INVALID and no error."""
+    """Wait for the offset from `list_offsets`. -1 means that no record is young enough. Raises
+    KafkaException, also if librdkafka 2.16 answers OFFSET_INVALID for a missing leader."""
     offset = int(answer.result().offset)
     if offset < -1:
         raise KafkaException(NOT_GIVEN)
@@ -38,8 +38,8 @@ def answered_offset(answer: Future[Any]) -> int:
 def log_ranges(admin: AdminClient, topic: str, partitions: Sequence[int]) -> dict[int, LogRange]:
     """Return each partition's range, including open transactions. Raises KafkaException.
 
-    A consumer of committed records would end it at the last stable offset. `list_offsets` asks a
-    former leader until metadata are read again.
+    For a consumer of committed records the range would end at the last stable offset. After an
+    error metadata are read, because `list_offsets` goes on asking a former leader.
     """
     until_s = time.monotonic() + ASK_WITHIN_S
     while True:
@@ -62,7 +62,7 @@ def _ends() -> tuple[OffsetSpec, ...]:
 def _ask(
     admin: AdminClient, topic: str, partitions: Iterable[int], *specs: OffsetSpec
 ) -> dict[int, list[Future[Any]]]:
-    """Return the coming answers to each question, by partition."""
+    """Ask for offsets. Return the future answers by partition, in the order of `specs`."""
     places = {partition: TopicPartition(topic, partition) for partition in partitions}
     answers = [
         admin.list_offsets(
@@ -79,7 +79,7 @@ LOOK_EVERY_S: Final = 15.0
 
 
 class Retained(NamedTuple):
-    """The offset range of a partition, and the first offset young enough (None: no record is)."""
+    """The offset range of a partition. `young`: the first offset young enough, None without one."""
 
     start: int
     young: int | None

@@ -1,5 +1,5 @@
-"""Readers outside of groups. Records fetched before a jump can come after it (librdkafka 2256), so
-each range has its own consumer."""
+"""Readers outside of consumer groups. After a jump to another offset a consumer can return records
+that it fetched before the jump (librdkafka 2256), so each range has its own consumer."""
 
 import time
 from collections import deque
@@ -18,7 +18,7 @@ AT_ONCE_RECORDS: Final = 500
 POLL_S: Final = 0.5
 ASK_TIMEOUT_S: Final = 8.0
 SILENT_AT_MOST_S: Final = 10.0
-"""Silence this long ends the session, which recovers."""
+"""If no broker answers for this long, the session ends. The next session recovers."""
 RANGE_SILENT_AT_MOST_S: Final = 15.0
 BEAT_EVERY_S: Final = 1.0
 
@@ -33,17 +33,17 @@ READER_CONFIG: Final[dict[str, str | int | bool]] = {
     "queued_max_messages_kbytes": 16_384,
     "fetch_wait_max_ms": 20,
 }
-"""Polls may be far apart at the rate of a replay. Fetched records are bounded."""
+"""A replay of dead letters at a low rate polls seldom. The queue of fetched records is bounded."""
 
 Range = tuple[str, int]
 """Topic and partition."""
 
 
 class RangesReading:
-    """Reads ranges of several partitions at once. `left` holds the unfinished ranges.
+    """Reads ranges of several partitions together. `left` holds the unfinished ranges.
 
-    `end_of_batch` returns the offset behind an unreadable batch. With `follows` the consumer stays
-    assigned, and later records come, too.
+    `end_of_batch` returns the first offset after an unreadable batch. With `follows` the consumer
+    stays assigned, and records after the ranges are returned, too.
     """
 
     def __init__(
@@ -300,8 +300,8 @@ class IngressLookup:
             log.warning("ingress not readable for now", error=error.str())
 
     def _jump_over(self, error: KafkaError, base: int, wanted: deque[int]) -> None:
-        """Try the first wanted offset with a new consumer. It shows whether the batch at `base`
-        contains it, or it holds no record."""
+        """Drop the consumer, so that a new one reads from the first wanted offset. An error of that
+        one shows whether the batch at `base` contains the offset, or the offset has no record."""
         is_certain = self._assignments == 1 and self._position == wanted[0]
         self.close()
         if is_certain and base > wanted[0]:
@@ -310,8 +310,8 @@ class IngressLookup:
             raise KafkaException(error)
 
     def _check_passed_over(self, wanted: deque[int]) -> None:
-        """Find out whether the first wanted record is gone, or outdated records came. A new
-        consumer has made no jump, so only missing records are passed over."""
+        """Find out whether the first wanted record is gone, or the consumer returned records from
+        before a jump. A new consumer has made no jump, so it passes over missing records only."""
         if self._drop_deleted(wanted):
             return
         if self._assignments == 1:

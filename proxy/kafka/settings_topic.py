@@ -1,8 +1,8 @@
 """The settings topic, which each session reads whole and then follows.
 
-Served partitions tell new partitions from lost offsets
-(docs/exactly-once.md#8-never-silently-start-over). For audits they keep policies by first offset,
-which committed metadata forget.
+Its records about served partitions tell a new partition from a partition whose committed offset is
+lost (docs/exactly-once.md#8-never-silently-start-over). For audits these records keep all policies
+by first offset. The committed metadata forget old ones.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ from proxy.protocol.proofs import HopKey
 log = structlog.get_logger(__name__)
 
 
-# Keys and values about partitions. A policy's key is its digest.
+# Prefixes of keys. A policy has its digest as key, without a prefix.
 
 SERVED: Final = "served/"
 PAUSED: Final = "paused/"
@@ -53,14 +53,14 @@ INGEST: Final = "ingest/"
 SKIPPED: Final = "skipped/"
 HOP_KEY: Final = "hop-key/"
 HOP_KEYS_PARTITION: Final = 0
-"""One partition orders the keys. The first one signs."""
+"""All hop keys are in one partition, so that they have an order. The first key signs."""
 BY_KEY: Final = -1
 OVERDUE: Final = "overdue/"
-"""Every rule for overdue records that ever counted, for audits."""
+"""Every rule for overdue records that was ever in force, for audits."""
 CLOCK: Final = "clock/"
-"""An empty record for the broker's timestamp."""
+"""An empty record, written to learn the broker's time."""
 MOST_POLICIES: Final = 256
-"""At most 10 KB for each partition."""
+"""Number of policies kept for each partition, in at most 10 KB."""
 DIGEST_LENGTH: Final = 16
 
 
@@ -111,12 +111,12 @@ def pattern_in(kind: str, group_id: str, key: str) -> str | None:
     return pattern if key.startswith(own) and TARGETS_PATTERN.fullmatch(pattern) else None
 
 
-# Run-time controls for all instances. A key's newest record counts, until it is deleted.
+# Controls that operators set at run time, for all instances. The newest record of a key counts.
 
 MOST_PAUSES: Final = 1_000
 MOST_LIMITS: Final = 1_000
 MOST_OVERDUE_RULES: Final = 10_000
-"""Audits need them forever."""
+"""Audits need these rules forever."""
 CONTROLS: Final = (PAUSED, RESUMED, LIMITS, RATE, INGEST, OVERDUE)
 
 T = TypeVar("T")
@@ -146,8 +146,8 @@ class RunTimeControls:
 
     @property
     def limits(self) -> Mapping[str, TargetLimit]:
-        """Limits by pattern. A rule for overdue records counts once it was read back, for audits to
-        know it."""
+        """Limits by pattern. A rule for overdue records counts only once it is in the topic, so
+        that audits know it."""
         found: dict[str, TargetLimit] = {}
         for pattern, limit in self._limits.items():
             rules = limit.rules_json(pattern)
@@ -163,7 +163,7 @@ class RunTimeControls:
         return self.paused, self.resumed, limits, self.is_ingest_paused
 
     def take(self, key: str, value: bytes | None) -> None:
-        """Take a record of CONTROLS. A ValueError keeps the previous one in force."""
+        """Take a record with a key of CONTROLS. After a ValueError the last one stays in force."""
         group_id = self._group_id
         if key == settings_key(INGEST, group_id, "paused"):
             self.is_ingest_paused = value is not None
@@ -212,7 +212,7 @@ def _is_rate(per_second: object) -> TypeGuard[int]:
 
 
 def _limit(value: bytes) -> TargetLimit:
-    """Parse a limit, without fields of later versions."""
+    """Parse a limit. Ignore fields of later versions."""
     said = read_object(value)
     return TargetLimit.model_validate(
         {name: said[name] for name in TargetLimit.model_fields if name in said}
@@ -220,15 +220,15 @@ def _limit(value: bytes) -> TargetLimit:
 
 
 READ_TIMEOUT_S: Final = 30.0
-"""The broker aborts unfinished transactions earlier."""
+"""Longer than any open transaction, because the broker aborts it earlier."""
 WRITE_TIMEOUT_S: Final = 30.0
 RESTORE: Final = (
-    "Restore that topic's records. Do not delete or empty it while records are pending."
+    "Restore that topic's records. Do not delete or empty the topic while records are pending."
 )
 
 
 class SettingsTopic:
-    """The content of the settings topic as of the last `look`, and its writer, for one thread.
+    """The content of the settings topic at the last `look`, and writes to it, for one thread.
     `new_reader` reads committed records. `heartbeat` is called while waiting."""
 
     def __init__(
@@ -287,12 +287,13 @@ class SettingsTopic:
         self._consumer.close()
 
     def policy(self, digest: str) -> Policy:
-        """Return the policy, even if just written. Raises StartOverRefused: older records need
-        it."""
+        """Return the policy, also one that was just written. Raises StartOverRefused if it is lost,
+        because pending records need it."""
         return self._known(self._policies, digest, "The committed offsets name the settings")
 
     def hop_key(self, digest: str) -> HopKey:
-        """Return the key. Raises StartOverRefused: it proves the proxy's own records."""
+        """Return the key. Raises StartOverRefused if it is lost, because it proves which records
+        the proxy wrote."""
         return self._known(self._hop_keys, digest, "The committed settings name the key for hops")
 
     def _known(self, known: Mapping[str, T], digest: str, needed: str) -> T:
@@ -304,7 +305,8 @@ class SettingsTopic:
         return known[digest]
 
     def ensure(self, policy: Policy) -> str:
-        """Write a missing policy, before an offset refers to it."""
+        """Write the policy if the topic lacks it. Call this before an offset refers to it. Return
+        the policy's digest."""
         digest = policy.digest
         if digest not in self._policies:
             self._write({digest: policy.to_json()})
@@ -312,14 +314,14 @@ class SettingsTopic:
         return digest
 
     def ensure_overdue_rules(self, rules: str) -> None:
-        """Write missing rules (JSON), before a record ends by them."""
+        """Write the rules (JSON) if the topic lacks them, before a record ends by them."""
         key = overdue_key(self._group_id, rules)
         if key not in self.controls.overdue:
             self._write({key: rules})
             self.controls.overdue[key] = True
 
     def signing_key(self) -> HopKey:
-        """Return the key that signs hops. A new one is read again, because another instance's key
+        """Return the key that signs hops. A new key is read back, because another instance's key
         may come first."""
         if not self._hop_keys:
             key = HopKey.new()
@@ -328,15 +330,15 @@ class SettingsTopic:
         return next(iter(self._hop_keys.values()))
 
     def served_topic_id(self, topic: str, partition: int) -> str | None:
-        """Return the id of the topic that this group has served here before."""
+        """Return the topic's id when this group last served the partition. None: not yet served."""
         served = self._served.get(settings_key(SERVED, self._group_id, topic, partition))
         return None if served is None else served.topic_id
 
     def read_missed(
         self, take: Callable[[str, bytes | None], None], is_all: Callable[[], bool]
     ) -> None:
-        """Hand records about missed moves to `take`, also from open transactions. Raises
-        StartOverRefused unless `is_all` is True at the end, and KafkaException."""
+        """Give the records about missed moves to `take`. Wait for open transactions, which may have
+        some. Raises StartOverRefused if `is_all` is False at the end, and KafkaException."""
         place = self._topic, MISSED_PARTITION
         with closing(self._new_reader()) as reader:
             there = {place: offsets_of(self._consumer, *place)}
@@ -370,8 +372,8 @@ class SettingsTopic:
     def _read_to_end(self, places: Sequence[TopicPartition]) -> None:
         """Read from these offsets, or from the start if the topic is shorter.
 
-        A new leader's fetch may report an end before an acknowledged record. It answers requests
-        for the end only when it knows it (KIP-207).
+        The ends are requested first, because a new leader answers this request only once it knows
+        the end (KIP-207). In the answer to a fetch the end may lie before an acknowledged record.
         """
         spans: dict[tuple[str, int], range] = {}
         for place in places:

@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 ENOUGH: Final = 3
 MIN_INSYNC: Final = "min.insync.replicas"
 UNPACKED: Final = {"compression.type": "uncompressed"}
-"""The broker then measures unpacked batches, and refuses unreadable ones."""
+"""With this, the broker limits the unpacked size of batches, and refuses unreadable ones."""
 
 
 class Replication(NamedTuple):
@@ -49,7 +49,8 @@ class Replication(NamedTuple):
 
 
 def replication_for(topics: TopicSettings, brokers: int) -> Replication:
-    """Return the settings' replication, else up to three replicas. All but one must confirm."""
+    """Return the replication of the settings. By default there are up to three replicas, and one of
+    them need not confirm a write."""
     factor = topics.replication_factor or min(ENOUGH, max(1, brokers))
     return Replication(factor, topics.min_insync_replicas or max(1, factor - 1))
 
@@ -85,8 +86,8 @@ def admin_client(settings: Settings) -> Connection:
 def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
     """Return the configuration of each new own topic.
 
-    Pending records are rewritten after half the ingress retention, so it only needs to exceed
-    downtimes. The broker's clock stamps records.
+    Pending records are rewritten after half the ingress retention. So this retention only needs to
+    exceed downtimes. Records get the broker's time.
     """
     names = settings.topics
     stay = str(settings.max_delay_ms + DAY_MS)
@@ -127,8 +128,8 @@ def create_missing_topics(
     admin: Connection | None = None,
     topics: Mapping[str, dict[str, str]] | None = None,
 ) -> list[str]:
-    """Create missing topics, by default all own ones, unless another process just did. Return
-    their names."""
+    """Create missing topics, by default all of the proxy's own. Another process may create them at
+    the same time. Return their names."""
     admin = admin or admin_client(settings)
     every = {**own_topics(settings), **changes_topic(settings)}
     wanted = _missing_topics(every if topics is None else topics, admin)
@@ -222,8 +223,8 @@ def describe_topic(name: str, admin: AdminClient, settings: Settings) -> TopicFa
 
 
 class TopicWatch:
-    """Notices, without blocking, that a topic was recreated or has grown. Consumers continue at the
-    old offsets. `on_growth` gets the number of partitions."""
+    """Notices, without blocking, that a topic was recreated or has grown. A consumer of a recreated
+    topic continues at the old offsets. `on_growth` gets the number of partitions."""
 
     def __init__(
         self,
@@ -300,13 +301,13 @@ def _id_of(topic: TopicDescription) -> str:
 
 
 # Producers can invent groups for `retry.<group>` and `dlq.<group>`, so the number of topics is
-# limited. Groups known to the broker do not count: no record makes one.
+# limited. Groups known to the broker do not count, because no record can create one.
 
 LISTED_FOR_S: Final = 5.0
 
 
 class DerivedTopics:
-    """Creates these topics on first use (docs/guide.md#retries-of-consumers)."""
+    """Creates retry and dlq topics of groups on first use (docs/guide.md#retries-of-consumers)."""
 
     def __init__(
         self,
@@ -350,7 +351,8 @@ class DerivedTopics:
         return f"the topic {topic} could not be created: {why}"
 
     def _too_many(self, topic: str, group: str) -> str | None:
-        """Refuse more unnamed groups than allowed. A group with one topic may get both."""
+        """Return the reason if no other unnamed group may get topics, else None. A group that has
+        one of its two topics may get the other."""
         unnamed, most = self._unnamed_groups(), self._retry.unnamed_groups
         known = self._known_groups() if len(unnamed) >= most else set()
         if group in unnamed or group in known or len(unnamed - known) < most:
@@ -382,7 +384,7 @@ class DerivedTopics:
 
 
 def group_named_in(topic: str, names: TopicSettings) -> str | None:
-    """Return the consumer group in a topic's name. Topics of replay marks have none."""
+    """Return the consumer group in a topic's name, or None. A topic of replay marks names none."""
     if fnmatchcase(topic, names.replay_marks_of(f"{names.dlq_prefix}*")):
         return None
     for prefix in (names.retry_prefix, names.dlq_prefix):

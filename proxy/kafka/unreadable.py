@@ -1,4 +1,4 @@
-"""Batches and records that clients cannot read, and skipped ranges."""
+"""Record batches and records that the client library cannot read, and ranges to skip."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,8 +25,8 @@ NO_TIMESTAMP_MS = -1
 
 
 class StandIn:
-    """A record with a mark in place of its headers. Unlike the client's record it can always be
-    pickled."""
+    """Stands in for a record, with a mark in place of the headers. Unlike the client library's
+    record it can always be pickled."""
 
     __slots__ = ("_content", "_mark", "_offset", "_partition", "_timestamp")
 
@@ -64,10 +64,10 @@ class StandIn:
 
 
 def readable(message: Message) -> Message:
-    """Return the message, or a stand-in if its headers are unreadable. Call this first.
+    """Return the message, or a stand-in if its headers are unreadable.
 
-    A header name may not be UTF-8, from clients other than Java's. A second decoding crashes the
-    process."""
+    Clients other than Java's can write a header name that is not UTF-8. Decoding such headers twice
+    crashes the process, so call this before anything else looks at them."""
     try:
         read_headers(message)
     except SystemError:
@@ -77,8 +77,8 @@ def readable(message: Message) -> Message:
     return message
 
 
-# The error of an unreadable batch carries its first offset, also if reading begins later. So a
-# read from any offset shows whether it lies in the batch.
+# The error of an unreadable batch has the batch's first offset, also if reading begins inside the
+# batch. So a read from any offset shows whether this offset lies in the batch.
 
 UNREADABLE_BATCH: Final = frozenset(
     {
@@ -103,8 +103,8 @@ class UnreadableBatch(NamedTuple):
 def unreadable_batch(
     new_consumer: Callable[[], Consumer], topic: str, partition: int, offset: int
 ) -> UnreadableBatch | None:
-    """Return the batch that prevents reading from `offset`. Raises KafkaException, also for
-    ANSWER_WITHIN_S of silence."""
+    """Return the batch that prevents reading from `offset`, or None. Raises KafkaException, also if
+    no broker answers within ANSWER_WITHIN_S."""
     probe = _Probe(new_consumer, topic, partition)
     error = probe.read(offset)
     if error is None:
@@ -114,7 +114,7 @@ def unreadable_batch(
 
 
 class _Probe:
-    """Reads with a new consumer each time: old records can come after a jump (librdkafka 2256)."""
+    """Reads with a new consumer each time: after a jump old records can come (librdkafka 2256)."""
 
     def __init__(self, new_consumer: Callable[[], Consumer], topic: str, partition: int) -> None:
         self._new_consumer, self._topic, self._partition = new_consumer, topic, partition
@@ -138,7 +138,7 @@ class _Probe:
         raise KafkaException(trouble)
 
     def end_of(self, base: int) -> int:
-        """Return the offset behind the batch. Steps begin small, as most batches are."""
+        """Return the first offset after the batch. Steps begin small, as most batches are small."""
         log_end = self._log_end()
         inside, step = base, 1
         while (beyond := min(base + step, log_end)) < log_end and self._is_in(beyond, base):
@@ -166,7 +166,7 @@ class _Probe:
 
 
 class SkippedRanges:
-    """Skipped ranges of an ingress topic. It grows while it is read, in one thread."""
+    """Skipped ranges of an ingress topic, for one thread. Ranges are added while it is in use."""
 
     def __init__(self) -> None:
         self._ranges: dict[int, dict[int, range]] = {}
@@ -182,8 +182,8 @@ class SkippedRanges:
 
 
 class Skipping:
-    """Skipped ranges that reading has reached, and stand-ins for records. Fetched records behind a
-    range are dropped, and fetched again."""
+    """Skipped ranges that reading has reached, and stand-ins for their records. Records after the
+    start of such a range are dropped. Those after its end are fetched again."""
 
     def __init__(self, ranges: SkippedRanges) -> None:
         self._ranges = ranges
@@ -207,7 +207,7 @@ class Skipping:
     def records(
         self, partition: int, next_offset: int, most: int
     ) -> tuple[list[StandIn], int | None]:
-        """Return the next stand-ins. With the last, also the offset to fetch from."""
+        """Return the next stand-ins. With the last of a range, also the offset to fetch from."""
         met = self._met[partition]
         first = max(met.start, next_offset)
         stop = min(met.stop, first + most)
@@ -222,7 +222,7 @@ class Skipping:
 
 
 STUCK_AFTER: Final = 3
-"""Fewer failures may come from the network."""
+"""A partition is stuck after this many failures. Fewer may come from the network."""
 OVER_AFTER_S: Final = 60.0
 """After this time without failure the offset counts as readable."""
 WARN_EVERY_S: Final = 60.0
@@ -234,7 +234,7 @@ REMEDY: Final = (
 
 @dataclass(slots=True)
 class FailingFetch:
-    """A partition's failing offset, and why."""
+    """The offset of a partition that cannot be fetched, and the error."""
 
     offset: int
     error: str
