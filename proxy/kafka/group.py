@@ -97,8 +97,8 @@ def _assigned(assignment: bytes) -> Iterator[Place]:
 
 # Kafka gives a static member's place to the last process that joins. So a restart takes over at
 # once, and two live processes of one name would replace each other forever. The broker makes a
-# member id for each process. A file in the data folder keeps the id of the worker's last process. So
-# another id with this name belongs to a process with another data folder.
+# member id for each process. A file in the data folder keeps the id of the worker's last process.
+# So another id with this name belongs to a process with another data folder.
 
 LOOK_EVERY_S: Final = 0.5
 MARGIN_S: Final = 3.0
