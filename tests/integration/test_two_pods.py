@@ -14,5 +14,6 @@ def test_two_pods_of_the_chart_share_the_work_and_one_takes_over_from_the_other(
 ) -> None:
     code, said = two_pods.main(), capsys.readouterr().out
     assert code == 0, said
+    assert "helm test" in said
     assert "has taken over" in said
     assert "started again, is back" in said

@@ -1,9 +1,10 @@
 """Trial of two replicas of the chart as local processes: `make two-pods`.
 
 Helm renders the chart with two replicas for an embedded broker. The hook's command creates the
-topics, because the pods may not. Both pods start with their rendered settings, get ready and
-deliver records. One is killed, and the other delivers its pending records. The killed one starts
-again and serves its shards. The exit code is 0 only if everything held."""
+topics, because the pods may not. Both pods start with their rendered settings, get ready, answer
+the program of `helm test` and deliver records. One is killed, and the other delivers its pending
+records. The killed one starts again and serves its shards. The exit code is 0 only if everything
+held."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from typing import Any, Final
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.embedded import EmbeddedBroker
-from tests.support.chart.local_pods import LocalPod, Node
-from tests.support.chart.rendering import HelmMissing, Release, rendered
+from tests.support.chart.local_pods import HERE, LocalPod, Node
+from tests.support.chart.rendering import NAME, Document, HelmMissing, Release, rendered
 from tests.support.quiet_clients import admin_client
 from tests.support.records import Incoming, Outgoing, read_to_end, write
 from tests.support.waiting import wait_for
@@ -79,8 +80,8 @@ def values(bootstrap: str) -> dict[str, Any]:
 
 
 class Trial:
-    def __init__(self, bootstrap: str, pods: Sequence[PodProcess]) -> None:
-        self._bootstrap, self._pods = bootstrap, pods
+    def __init__(self, bootstrap: str, pods: Sequence[PodProcess], test: Document) -> None:
+        self._bootstrap, self._pods, self._test = bootstrap, pods, test
         self._sent = 0
 
     def run(self) -> None:
@@ -88,6 +89,7 @@ class Trial:
         for pod in self._pods:
             pod.start()
         self._await("both pods ready, two shards each", lambda: self._serve(2, 2))
+        self._ask_as_helm_test_does()
         self._send("1s")
         self._judge("delivered by both pods")
         self._send("3s")
@@ -102,6 +104,16 @@ class Trial:
         codes = [pod.end(signal.SIGTERM) for pod in self._pods]
         assert codes == [0, 0], f"the pods ended with {codes}"
         say("both ended by SIGTERM with exit code 0")
+
+    def _ask_as_helm_test_does(self) -> None:
+        """Run the program of the test's pod."""
+        addresses = [f"{HERE}:{one.pod.admin_port}" for one in self._pods]
+        program = [sys.executable, *self._test["command"][1:], self._test["args"][0], *addresses]
+        ran = subprocess.run(
+            program, capture_output=True, text=True, timeout=READY_WITHIN_S, check=False
+        )
+        assert ran.returncode == 0, f"helm test: {ran.stdout}{ran.stderr}"
+        say(f"helm test: {', '.join(ran.stdout.splitlines())}")
 
     def _serve(self, *shards: int) -> bool:
         return all(pod.serves(count) for pod, count in zip(self._pods, shards, strict=True))
@@ -168,7 +180,8 @@ def _played(folder: Path) -> None:
             running.callback(pod.close)
             say(f"{pod.pod.name}: {' '.join(pod.pod.command[1:])}")
         try:
-            Trial(bootstrap, pods).run()
+            test = release.one("Pod", f"{NAME}-test")["spec"]["containers"][0]
+            Trial(bootstrap, pods, test).run()
         except AssertionError:
             for pod in pods:
                 lines = pod.log.read_text("utf-8", "replace").splitlines()
