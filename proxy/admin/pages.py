@@ -35,10 +35,10 @@ FILE_HEADERS: Final = {
 JsonReply = tuple[int, Mapping[str, Any]]
 
 
-def page_address(host: str, port: int) -> str:
+def page_address(host: str, port: int, scheme: str = "http") -> str:
     """Return the address of the page for browsers on this machine."""
     named = "localhost" if host in ANY_ADDRESS else f"[{host}]" if ":" in host else host
-    return f"http://{named}:{port}/"
+    return f"{scheme}://{named}:{port}/"
 
 
 def page_file(path: str) -> tuple[str, bytes] | None:

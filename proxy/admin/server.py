@@ -7,9 +7,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import h11
 import structlog
@@ -18,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from proxy.admin.app import ALWAYS_SENT, AdminApp
 from proxy.admin.calls import Site
+from proxy.admin.tls import Certificate, TlsProtocol
 from proxy.config.settings import AdminSettings
 from proxy.errors import PortTaken, SettingsError
 
@@ -42,13 +42,15 @@ class AdminServer:
     """A server of the admin port. Raises PortTaken, SettingsError."""
 
     def __init__(self, site: Site) -> None:
+        self._certificate = Certificate(site.settings.admin.tls)
         listener = _listen(site.settings.admin)
         self.port: int = listener.getsockname()[1]
         self.app = AdminApp(site)
+        self._tls_connections: dict[TlsProtocol, None] = {}
         config = uvicorn.Config(
             self.app,
             loop="asyncio",
-            http=BoundedProtocol,
+            http=cast(Any, self._protocol),
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -67,19 +69,23 @@ class AdminServer:
         self._thread.daemon = True
         self._thread.start()
         self._is_closed = threading.Event()
-        watch = threading.Thread(
-            target=self._watch, args=[self.app.tokens.look], name="admin-files"
-        )
+        watch = threading.Thread(target=self._watch, name="admin-files")
         watch.daemon = True  # a file system that hangs must not keep the process alive
         watch.start()
         while not self._server.started and self._thread.is_alive():
             time.sleep(START_POLL_S)
 
-    def _watch(self, look: Callable[[], None]) -> None:
+    def _protocol(self, **of_server: Any) -> asyncio.BaseProtocol:
+        """Return the protocol of a new connection."""
+        http, context = BoundedProtocol(**of_server), self._certificate.context
+        return http if context is None else TlsProtocol(http, context, self._tls_connections)
+
+    def _watch(self) -> None:
         """Take up changed files. Probes are answered while a file cannot be read."""
         while not self._is_closed.wait(LOOK_EVERY_S):
             try:
-                look()
+                self.app.tokens.look()
+                self._certificate.look()
             except Exception:
                 log.exception("files of the admin port could not be read")
 
@@ -133,6 +139,8 @@ class BoundedProtocol(H11Protocol):
     cycle: Any
     """The current request. None until its head is complete."""
     since_s = 0.0
+    raw: asyncio.Transport | None = None
+    """The transport below TLS."""
     _unsent_since_s: float | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -148,24 +156,29 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
         # The transport refers to itself, and the garbage collector is off beside a worker.
         vars(self.transport).pop("_read_ready_cb", None)
+        self.raw = None
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Return whether to stay open: a client may close its side and read the reply."""
         is_begun = self.cycle is not None or bool(self.conn.trailing_data[0])
         if self.is_arriving and is_begun:
             self._refuse(400, "bad-request", "The request is shorter than it has to be.")
-        return is_begun
+        return is_begun and self.raw is None  # TLS cannot stay half open
 
     def end_if_slow(self, now_s: float) -> None:
         """Refuse a late request. Disconnect a client that does not read."""
         if self.is_arriving and now_s - self.since_s >= REQUEST_WITHIN_S:
             self._refuse(408, "too-slow", "The request did not arrive in time. Send it again.")
-        elif self.transport.get_write_buffer_size() == 0:
+        elif self._unsent_bytes() == 0:
             self._unsent_since_s = None
         elif self._unsent_since_s is None:
             self._unsent_since_s = now_s
         elif now_s - self._unsent_since_s >= REPLY_WITHIN_S:
             self.transport.abort()
+
+    def _unsent_bytes(self) -> int:
+        below = 0 if self.raw is None else self.raw.get_write_buffer_size()
+        return self.transport.get_write_buffer_size() + below
 
     def send_400_response(self, msg: str) -> None:
         """Refuse a request that is not HTTP. Called while h11's error is handled."""

@@ -2,19 +2,21 @@
 
 import json
 import socket
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from http.client import HTTPException, InvalidURL
+from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from proxy.admin.tokens import best_token
 from proxy.cli.terminal import Configured, option, say
 from proxy.config.settings import AdminSettings
-from proxy.errors import ProxyError
+from proxy.errors import ProxyError, SettingsError
 from proxy.logs import plain
 from proxy.protocol.bounded_json import MOST_BYTES, JsonRefused, read_object
 
@@ -35,8 +37,45 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         """Return None, so that the reply becomes an HTTPError."""
 
 
-DIRECTLY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
-"""Ignores HTTP proxies named in the environment. They would see the token."""
+def trust_own(admin: AdminSettings) -> ssl.SSLContext | None:
+    """Return the trust in the proxy of the settings: exactly its certificate, under any name."""
+    if admin.tls.certificate is None:
+        return None
+    context = _trusting(lambda: {"cadata": _first_in(admin.tls.certificate)})
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def trust_named(admin: AdminSettings) -> ssl.SSLContext:
+    """Return the trust in proxies named with --admin: the authorities of `admin.tls.ca`."""
+    return _trusting(lambda: {"cafile": admin.tls.ca})
+
+
+def _trusting(roots: Callable[[], dict[str, Any]]) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(**roots())
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            f"The certificates for the admin port cannot be read: {error}.",
+            "Correct `admin.tls`.",
+        ) from None
+
+
+def _first_in(file: Path | None) -> str:
+    """Return the first certificate of a chain."""
+    assert file is not None
+    end = "-----END CERTIFICATE-----"
+    return file.read_text("ascii").partition(end)[0] + end
+
+
+def _opener(trust: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+    """Ignore HTTP proxies named in the environment. They would see the token."""
+    handlers = [] if trust is None else [urllib.request.HTTPSHandler(context=trust)]
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects, *handlers)
+
+
+DIRECTLY: Final = _opener(None)
 
 
 class ProxyUnreachable(ProxyError):
@@ -59,6 +98,7 @@ def ask(
     method: str = "GET",
     body: object = None,
     within_s: float = ANSWER_LIMIT_S,
+    trust: ssl.SSLContext | None = None,
 ) -> Answer:
     """Return the answer of one proxy. Raises ProxyUnreachable, NotThere."""
     base = address if "://" in address else f"http://{address}"
@@ -70,7 +110,7 @@ def ask(
             request.add_header("Content-Type", "application/json")
         if token is not None:
             request.add_header("Authorization", f"Bearer {token}")
-        with DIRECTLY.open(request, timeout=within_s) as answer:
+        with _opener(trust).open(request, timeout=within_s) as answer:
             text = answer.read(MOST_ANSWER_BYTES + 1).decode()
     except urllib.error.HTTPError as error:
         raise _refusal(base, error) from None
@@ -102,14 +142,20 @@ class Instances(Configured):
     @cached_property
     def addresses(self) -> Sequence[str]:
         """Each named address, or its addresses in DNS. A headless Service has several."""
-        named = self.admin or [address_of(self.settings.admin)]
+        admin = self.settings.admin
+        named = [_with_scheme(one, admin) for one in self.admin or [address_of(admin)]]
         return [one for address in named for one in _all_of(address)]
+
+    @cached_property
+    def _trust(self) -> ssl.SSLContext | None:
+        admin = self.settings.admin
+        return trust_named(admin) if self.admin else trust_own(admin)
 
     def ask(self, path: str, **how: Any) -> Replies[Answer]:
         return self.each(lambda address: self.ask_one(address, path, **how))
 
     def ask_one(self, address: str, path: str, **how: Any) -> Answer:
-        return ask(address, path, best_token(self.settings.admin), **how)
+        return ask(address, path, best_token(self.settings.admin), trust=self._trust, **how)
 
     def each(self, asking: Callable[[str], T]) -> Replies[T]:
         """Return the answers, and errors by address. Raises ProxyError if none answers."""
@@ -133,7 +179,9 @@ class Instance(Configured):
 
     def ask(self, path: str, **how: Any) -> Answer:
         admin = self.settings.admin
-        return ask(self.admin or address_of(admin), path, best_token(admin), **how)
+        trust = trust_named(admin) if self.admin else trust_own(admin)
+        address = _with_scheme(self.admin or address_of(admin), admin)
+        return ask(address, path, best_token(admin), trust=trust, **how)
 
 
 def say_silent(silent: Mapping[str, str]) -> None:
@@ -152,6 +200,12 @@ def address_of(admin: AdminSettings) -> str:
     """Return the address at which this machine reaches the proxy with these settings."""
     host = "127.0.0.1" if admin.host in {"0.0.0.0", "::"} else admin.host  # noqa: S104
     return f"[{host}]:{admin.port}" if ":" in host else f"{host}:{admin.port}"
+
+
+def _with_scheme(address: str, admin: AdminSettings) -> str:
+    """Return the address with https, if the settings are about TLS and no scheme is named."""
+    is_tls = admin.tls.certificate is not None or admin.tls.ca is not None
+    return f"https://{address}" if is_tls and "://" not in address else address
 
 
 def _all_of(address: str) -> Sequence[str]:
@@ -204,6 +258,12 @@ def _unreachable(base: str, error: Exception, within_s: float) -> ProxyUnreachab
         return ProxyUnreachable(f"{base} did not answer in time ({within_s:g} s).", NAME_IT)
     if isinstance(error, HTTPException) and not isinstance(error, InvalidURL):
         return no_proxy(base)
+    if isinstance(why, ssl.SSLCertVerificationError):
+        return ProxyUnreachable(
+            f"The certificate of {base} is not trusted: {why.verify_message}.",
+            "Set `admin.tls.ca` to the file of its authority, and name the port as the certificate "
+            "does.",
+        )
     shown = why.strerror if isinstance(why, OSError) and why.strerror else why
     return ProxyUnreachable(f"No proxy answers at {base}: {shown}.", NAME_IT)
 

@@ -257,6 +257,20 @@ class AdminToken(Section):
     """Whether a viewer may read keys, values and headers of records."""
 
 
+class AdminTls(Section):
+    """TLS for the admin port. `ca` is for commands, and the others are for the server."""
+
+    certificate: Path | None = None
+    key: Path | None = None
+    ca: Path | None = None
+
+    @model_validator(mode="after")
+    def _both(self) -> "AdminTls":
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("set both certificate and key, or neither")
+        return self
+
+
 class AdminSettings(Section):
     """The admin port: /metrics, /healthz, /readyz and the API. Port 0 picks a free one."""
 
@@ -264,12 +278,17 @@ class AdminSettings(Section):
     port: int = Field(9464, ge=0, le=65_535)
     token: str | None = None
     tokens: dict[TokenName, AdminToken] = Field(default_factory=dict, max_length=100)
+    tls: AdminTls = AdminTls()
     targets_shown: int = Field(50, ge=0, le=1_000)
 
     @field_validator("token")
     @classmethod
     def _can_be_sent(cls, token: str | None) -> str | None:
         return None if token is None else checked_token(token)
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self.tls.certificate is None else "https"
 
     @property
     def has_tokens(self) -> bool:

@@ -320,7 +320,7 @@ def _admin_port(
             "proxy started",
             broker=settings.bootstrap_servers,
             admin_port=server.port,
-            page=page_address(settings.admin.host, server.port),
+            page=page_address(settings.admin.host, server.port, settings.admin.scheme),
             workers=count,
         )
         yield
