@@ -136,7 +136,7 @@ def _operator_problems(document: Document) -> list[str]:
         return [f"no expression: {rule}" for rule in rules if not rule.get("expr")]
     name = "endpoints" if document["kind"] == "ServiceMonitor" else "podMetricsEndpoints"
     fields = {"port", "path", "interval", "scrapeTimeout", "authorization"}
-    fields |= {"relabelings", "metricRelabelings"}
+    fields |= {"relabelings", "metricRelabelings", "scheme", "tlsConfig"}
     unknown = set(spec) - {"selector", name}
     unknown |= {key for endpoint in spec[name] for key in set(endpoint) - fields}
     return [f"unknown: {name}" for name in unknown]

@@ -76,6 +76,23 @@ def test_certificates_are_mounted_where_the_client_looks_for_them() -> None:
     assert mounted["readOnly"]
 
 
+def test_with_a_certificate_probes_and_prometheus_use_https() -> None:
+    release = rendered({**TLS_AND_SASL, "serviceMonitor": {"enabled": True}})
+    found = variables(release.container)
+    mounted = {one["name"]: one for one in release.container["volumeMounts"]}["admin-tls"]
+    assert found["DELAY_PROXY_ADMIN__TLS__CERTIFICATE"] == f"{mounted['mountPath']}/tls.crt"
+    assert found["DELAY_PROXY_ADMIN__TLS__KEY"] == f"{mounted['mountPath']}/tls.key"
+    probes = [release.container[f"{name}Probe"] for name in ("startup", "liveness", "readiness")]
+    assert {one["httpGet"]["scheme"] for one in probes} == {"HTTPS"}
+    endpoint = release.one("ServiceMonitor")["spec"]["endpoints"][0]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["tlsConfig"]["ca"] == {"secret": {"name": "admin-tls", "key": "ca.crt"}}
+    assert rendered().container["livenessProbe"]["httpGet"]["scheme"] == "HTTP"
+    own = {"certificate": "/certificates/a.pem", "key": "/certificates/a.key"}
+    mounted_otherwise = rendered({"config": {"admin": {"tls": own}}}).container
+    assert mounted_otherwise["livenessProbe"]["httpGet"]["scheme"] == "HTTPS"
+
+
 def test_without_credentials_no_secret_is_asked_for() -> None:
     assert "secret" not in rendered().text.lower().replace("secrets come as", "")
 

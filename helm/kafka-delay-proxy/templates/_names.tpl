@@ -79,6 +79,12 @@ annotations:
 {{- if or (include "proxy.adminTokenSecret" .) .Values.credentials.adminTokens .Values.config.admin.tokens }}true{{ end -}}
 {{- end -}}
 
+{{/* Whether the admin port speaks TLS: "https", else "http". */}}
+{{- define "proxy.adminScheme" -}}
+{{- $isTls := or .Values.credentials.adminTls.existingSecret .Values.config.admin.tls.certificate -}}
+{{- ternary "https" "http" (not (empty $isTls)) -}}
+{{- end -}}
+
 {{- define "proxy.serviceAccountName" -}}
 {{- $own := ternary (include "proxy.fullname" .) "default" .Values.serviceAccount.create -}}
 {{- .Values.serviceAccount.name | default $own -}}

@@ -4,6 +4,7 @@
 {{- define "proxy.configFile" -}}{{ include "proxy.configFolder" . }}/proxy.yaml{{- end -}}
 {{- define "proxy.tlsFolder" -}}/etc/kafka-tls{{- end -}}
 {{- define "proxy.tokensFolder" -}}/etc/delay-proxy-tokens{{- end -}}
+{{- define "proxy.adminTlsFolder" -}}/etc/admin-tls{{- end -}}
 
 {{/* Security and placement of a pod. */}}
 {{- define "proxy.podSettings" -}}
@@ -73,6 +74,14 @@ volumeMounts:
     fieldRef:
       fieldPath: metadata.name
 {{- include "proxy.secretVariable" (list "DELAY_PROXY_ADMIN__TOKEN" (include "proxy.adminTokenSecret" .) .Values.credentials.adminToken.key) }}
+{{- with .Values.credentials.adminTls }}
+{{- if .existingSecret }}
+- name: DELAY_PROXY_ADMIN__TLS__CERTIFICATE
+  value: {{ include "proxy.adminTlsFolder" $ }}/{{ .certificateKey }}
+- name: DELAY_PROXY_ADMIN__TLS__KEY
+  value: {{ include "proxy.adminTlsFolder" $ }}/{{ .privateKeyKey }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{/* Secret and key of the token for /metrics: one with the role metrics, else the admin token. Empty = none. */}}

@@ -15,6 +15,19 @@ Only the port `admin` gets the token.
     credentials:
       {{- $token | nindent 6 }}
   {{- end }}
+  {{- if and (eq .port "admin") (eq (include "proxy.adminScheme" .root) "https") }}
+  scheme: https
+  tlsConfig:
+    {{- with .root.Values.credentials.adminTls }}
+    {{- if and .existingSecret .caKey }}
+    ca:
+      secret:
+        name: {{ .existingSecret }}
+        key: {{ .caKey | quote }}
+    {{- end }}
+    serverName: {{ .serverName | default (printf "%s-admin.%s.svc" (include "proxy.fullname" $.root) $.root.Release.Namespace) }}
+    {{- end }}
+  {{- end }}
   {{- range $field := list "relabelings" "metricRelabelings" }}
   {{- with index $monitor $field }}
   {{- dict $field . | toYaml | nindent 2 }}

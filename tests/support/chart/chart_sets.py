@@ -30,6 +30,7 @@ TLS_AND_SASL: Final[dict[str, Any]] = {
             "privateKeyPasswordKey": "password",
         },
         "adminToken": {"existingSecret": "admin"},
+        "adminTls": {"existingSecret": "admin-tls"},
     },
 }
 TOPICS_BY_THE_HOOK: Final[dict[str, Any]] = {

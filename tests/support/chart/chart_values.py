@@ -68,11 +68,20 @@ class RoleToken(Part):
     key: str = "token"
 
 
+class AdminTlsCredentials(Part):
+    existing_secret: SecretName
+    certificate_key: str
+    private_key_key: str
+    ca_key: str
+    server_name: str
+
+
 class Credentials(Part):
     sasl: SaslCredentials
     tls: TlsCredentials
     admin_token: AdminTokenCredentials
     admin_tokens: dict[TokenName, RoleToken]
+    admin_tls: AdminTlsCredentials
 
 
 class Persistence(Part):
