@@ -13,7 +13,7 @@ METRIC = "delay_proxy_build_info"
 
 
 def connection_to(address: str) -> http.client.HTTPConnection:
-    """Return a connection. With TLS it trusts exactly the certificate of the Secret, if named."""
+    """Return a connection. With TLS it trusts exactly ADMIN_CERTIFICATE, if that is set."""
     scheme, _, host = address.rpartition("://")
     if scheme != "https":
         return http.client.HTTPConnection(host, timeout=ANSWER_WITHIN_S)
