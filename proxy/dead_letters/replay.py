@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Final, TypeAlias
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaException
 
 from proxy.clock import wall_clock_ms
 from proxy.config.policy_from_settings import policy_of
@@ -23,36 +23,23 @@ from proxy.dead_letters.replay_plan import (
     mark_key,
 )
 from proxy.dead_letters.topics import DeadLetterTopics
-from proxy.errors import BrokerRefused, ProxyError, TopicMissing
-from proxy.kafka.access import Right, client_config, grant
-from proxy.kafka.client_settings import TUNED_PRODUCER, silent_logger, transaction_timeout_ms
+from proxy.errors import ProxyError, TopicMissing
 from proxy.protocol.outcomes import Rejection
 from proxy.protocol.request_reader import RequestReader
+from proxy.publishing.fenced_producer import (
+    BATCH_BYTES,
+    BATCH_RECORDS,
+    Aborted,
+    FencedProducer,
+    IngressRecord,
+    fenced_producer,
+)
 from proxy.publishing.targets import Targets
-from proxy.publishing.tracked_sender import REFUSAL_CODES
 
 # Letters and marks are committed together, so no letter is replayed twice, even by replays that are
-# killed or concurrent:
-#
-# 1. All replays of a topic share a transactional id. A new replay takes over: the broker ends the
-# old one's transaction and refuses its later writes. 2. Only then are the marks read to their end.
-# Nobody else can add marks afterwards. 3. A commit with an unknown result is repeated. If it stays
-# unknown, the replay ends, and the next one finds the result by 1 and 2.
+# killed or concurrent (`FencedProducer`). All replays of a topic share a transactional id.
 
-CALL_TIMEOUT_S: Final = 10.0
-IN_DOUBT_AT_MOST_S: Final = 60.0
 ATTEMPTS: Final = 5
-QUEUE_FULL_WAIT_S: Final = 0.1
-FENCED: Final = KafkaError._FENCED  # noqa: SLF001
-TAKEN_OVER: Final = frozenset(
-    {FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
-)
-PURGED: Final = frozenset(
-    {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}  # noqa: SLF001
-)
-TOO_LATE: Final = KafkaError(
-    KafkaError._TIMED_OUT, "the ingress topic accepted no records in time", retriable=True
-)
 
 
 class ReplayTakenOver(ProxyError):
@@ -78,29 +65,26 @@ class ReplayInDoubt(ProxyError):
         )
 
 
+class MarksInDoubt(ProxyError):
+    """It is unknown whether outdated marks were removed."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(
+            f"The letters are replayed. It is not known whether old marks were removed: {detail}.",
+            "Nothing needs to be done. The next replay removes them.",
+        )
+
+
 Result: TypeAlias = tuple[ReplayDecision, str | None]
 """A letter, and its new ingress record if it was replayed."""
-
-
-class _Aborted(Exception):
-    def __init__(self, error: KafkaError) -> None:
-        super().__init__(error.str())
-        self.error = error
 
 
 class Replayer:
     """The transactional producer of a replay."""
 
-    def __init__(
-        self, producer: Producer, dead_letters: str, topic_id: str, ingress: str, marks: str
-    ) -> None:
-        self._producer = producer
-        self._dead_letters, self._topic_id = dead_letters, topic_id
+    def __init__(self, producer: FencedProducer, topic_id: str, ingress: str, marks: str) -> None:
+        self._producer, self._topic_id = producer, topic_id
         self._ingress, self._marks = ingress, marks
-
-    def take_over(self) -> None:
-        """End any other replay. Read the marks afterwards. Raises KafkaException."""
-        self._producer.init_transactions(CALL_TIMEOUT_S * 3)
 
     def send(self, batch: Sequence[Replayable], now_ms: int) -> Iterator[Result]:
         """Replay the batch in one transaction, and yield each result. A bad record makes the broker
@@ -110,11 +94,11 @@ class Replayer:
             try:
                 yield from self._attempt(batch, now_ms)
                 return
-            except _Aborted as aborted:
+            except Aborted as aborted:
                 error = aborted.error
-                if error.code() in REFUSAL_CODES:
+                if aborted.is_refusal:
                     break
-                if attempt == ATTEMPTS or not error.retriable():
+                if attempt == ATTEMPTS or not aborted.may_pass:
                     raise KafkaException(error) from None
         if len(batch) == 1:
             why = f"the ingress topic rejected the record: {error.str()}"
@@ -128,105 +112,29 @@ class Replayer:
         keys = sorted(outdated)
         if not keys:
             return
-        self._call(self._producer.begin_transaction)
+        self._producer.begin()
         for key in keys:
-            self._produce(self._marks, None, key)
-        self._call(self._producer.commit_transaction, CALL_TIMEOUT_S)
+            self._producer.produce(self._marks, None, key)
+        with suppress(Aborted):  # the next replay forgets them
+            self._producer.commit(MarksInDoubt)
 
     def _attempt(self, batch: Sequence[Replayable], now_ms: int) -> list[Result]:
-        self._call(self._producer.begin_transaction)
-        places = self._send_back(batch)
+        self._producer.begin()
+        records = (
+            IngressRecord(one.value, one.letter.key, one.partition, one.headers) for one in batch
+        )
+        places = self._producer.send(self._ingress, records)
         letters = [replayable.letter for replayable in batch]
         for letter, replayed_as in zip(letters, places, strict=True):
             mark = Mark(now_ms, replayed_as).value(letter)
-            self._produce(self._marks, mark, mark_key(self._topic_id, letter.place))
+            self._producer.produce(self._marks, mark, mark_key(self._topic_id, letter.place))
         self._commit(letters)
         return list(zip(batch, places, strict=True))
 
-    def _send_back(self, batch: Sequence[Replayable]) -> list[str]:
-        """Return the places of the new ingress records."""
-        errors: list[KafkaError] = []
-        places: dict[int, str] = {}
-
-        def report(number: int, error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                errors.append(error)
-            places[number] = f"{self._ingress}/{message.partition()}/{message.offset()}"
-
-        for number, replayable in enumerate(batch):
-            headers: list[Any] = replayable.headers
-            self._produce(
-                self._ingress,
-                replayable.value,
-                replayable.letter.key,
-                replayable.partition,
-                headers=headers,
-                on_delivery=partial(report, number),
-            )
-        self._call(self._producer.flush, CALL_TIMEOUT_S)
-        if errors or len(places) < len(batch):
-            self._abort(_cause(errors))
-        return [places[number] for number in range(len(batch))]
-
-    def _produce(self, *args: Any, **kwargs: Any) -> None:
-        while True:
-            try:
-                return self._call(self._producer.produce, *args, **kwargs)
-            except BufferError:
-                self._call(self._producer.poll, QUEUE_FULL_WAIT_S)
-
-    def _abort(self, error: KafkaError) -> NoReturn:
-        if error.code() in TAKEN_OVER:
-            raise ReplayTakenOver(self._dead_letters)
-        self._call(self._producer.abort_transaction, CALL_TIMEOUT_S)
-        raise _Aborted(error)
-
     def _commit(self, letters: Sequence[Letter]) -> None:
-        started_s = time.monotonic()
-        while True:
-            try:
-                return self._call(self._producer.commit_transaction, CALL_TIMEOUT_S)
-            except KafkaException as raised:
-                error: KafkaError = raised.args[0]
-                if error.txn_requires_abort():
-                    self._abort(error)
-                waited_s = time.monotonic() - started_s
-                if not error.retriable() or waited_s > IN_DOUBT_AT_MOST_S:
-                    raise ReplayInDoubt(letters, error.str()) from None
-
-    def _call(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        try:
-            call(*args, **kwargs)
-        except SystemError:
-            # confluent-kafka 2.16 raises this for delivery reports of a lost producer.
-            self._tell_loss()
-        except KafkaException as raised:
-            error: KafkaError = raised.args[0]
-            if error.code() == KafkaError._FATAL:
-                self._tell_loss()
-            if error.code() in TAKEN_OVER:
-                raise ReplayTakenOver(self._dead_letters) from None
-            raise
-
-    def _tell_loss(self) -> None:
-        try:
-            self._producer.abort_transaction(CALL_TIMEOUT_S)
-        except KafkaException as raised:
-            if raised.args[0].code() in TAKEN_OVER:
-                raise ReplayTakenOver(self._dead_letters) from None
-            raise
+        self._producer.commit(partial(ReplayInDoubt, letters))
 
 
-def _cause(errors: Sequence[KafkaError]) -> KafkaError:
-    """Return the first cause. If one record fails, the rest is purged."""
-    causes = [error for error in errors if error.code() not in PURGED]
-    refused = [error for error in causes if error.code() in REFUSAL_CODES]
-    return next(iter([*refused, *causes, TOO_LATE]))
-
-
-BATCH_RECORDS: Final = 500
-BATCH_BYTES: Final = 8 * 1024 * 1024
-"""A batch is one transaction, and while it is open the proxy cannot read the ingress behind it."""
 WAIT_SLICE_S: Final = 0.1
 
 OnDecision = Callable[[ReplayDecision, str | None], None]
@@ -258,7 +166,7 @@ def replay_planner(
             options.edits,
             frozenset() if options.is_again else replayed,
             originals.find,
-            partial(_refusal, targets),
+            partial(target_refusal, targets),
             ingress,
             partitions,
             topics.group,
@@ -283,26 +191,16 @@ class Replay:
     """A replay, which takes over from any other."""
 
     def __init__(self, topics: DeadLetterTopics, options: ReplayOptions) -> None:
+        """Raises BrokerRefused, KafkaException."""
         self._topics, self._options = topics, options
         self._sent = 0
         self._started_s = 0.0
         partitions = topics.ensure_marks()
         names = topics.settings.topics
-        producer = Producer(_producer_config(topics))
-        self._replayer = Replayer(
-            producer, topics.name, topics.topic_id, names.ingress, topics.marks_name
+        producer = fenced_producer(
+            topics.settings, topics.transactional_id, partial(ReplayTakenOver, topics.name)
         )
-        try:
-            self._replayer.take_over()
-        except KafkaException as raised:
-            if raised.args[0].code() != KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-                raise
-            ident = topics.transactional_id
-            rights = [Right(one, "transactional-id", ident) for one in ("Write", "Describe")]
-            raise BrokerRefused(
-                f"The user may not use the transactional id {ident}.",
-                grant(rights, topics.settings),
-            ) from None
+        self._replayer = Replayer(producer, topics.topic_id, names.ingress, topics.marks_name)
         self._replayed = topics.replayed(partitions, is_settled=True)
 
     def run(
@@ -361,22 +259,10 @@ def _limited(
                 return
 
 
-def _refusal(targets: Targets, target: str, partition: int) -> Rejection | None:
+def target_refusal(targets: Targets, target: str, partition: int) -> Rejection | None:
     """Return the broker's refusal. Missing rights are only the caller's, and the proxy retries for
     an unavailable partition, so neither counts."""
     targets.learn({target}, wall_clock_ms())
     reason = targets.known.refusal_at(target, partition, None)
     passes = reason is not None and reason.code in {"not-authorised", "partition-unavailable"}
     return None if passes else reason
-
-
-def _producer_config(topics: DeadLetterTopics) -> dict[str, Any]:
-    """Return settings without the library's log: losing the producer raises an error."""
-    own = client_config(
-        topics.settings,
-        transactional_id=topics.transactional_id,
-        transaction_timeout_ms=transaction_timeout_ms(topics.settings),
-        enable_idempotence=True,
-        partitioner="murmur2_random",
-    )
-    return {**TUNED_PRODUCER, **own, "logger": silent_logger()}

@@ -145,7 +145,8 @@ def first_offsets_since(
 
 
 class TopicReader:
-    """Reads one topic. `after_poll` is called after a few hundred records, and may raise."""
+    """Reads one topic. `after_poll` is called after a few hundred records, and may raise.
+    `end_of_batch` returns the offset behind an unreadable batch."""
 
     def __init__(
         self,
@@ -154,10 +155,11 @@ class TopicReader:
         partitions: Sequence[int],
         now_s: Callable[[], float] = time.monotonic,
         after_poll: Callable[[], None] = lambda: None,
+        end_of_batch: Callable[[str, int, int], int] | None = None,
     ) -> None:
         self._new_consumer, self._topic = new_consumer, topic
         self.partitions, self._now_s = tuple(partitions), now_s
-        self._after_poll = after_poll
+        self._after_poll, self._end_of_batch = after_poll, end_of_batch
 
     def spans(self) -> dict[int, range]:
         with closing(self._new_consumer()) as consumer:
@@ -174,7 +176,8 @@ class TopicReader:
         if not span:
             return
         with closing(self._new_consumer()) as consumer:
-            reading = RangesReading(consumer, {(self._topic, partition): span}, self._now_s)
+            place = self._topic, partition
+            reading = RangesReading(consumer, {place: span}, self._now_s, self._end_of_batch)
             while reading.left:
                 for _topic, message in reading.poll():
                     yield message

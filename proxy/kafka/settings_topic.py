@@ -59,6 +59,8 @@ OVERDUE: Final = "overdue/"
 """Every rule for overdue records that was ever in force, for audits."""
 CLOCK: Final = "clock/"
 """An empty record, written to learn the broker's time."""
+IMPORTED: Final = "imported/"
+"""The progress of imports, for imports alone."""
 MOST_POLICIES: Final = 256
 """Number of policies kept for each partition, in at most 10 KB."""
 DIGEST_LENGTH: Final = 16
@@ -404,7 +406,7 @@ class SettingsTopic:
                 self._hop_keys.setdefault(hop_key.digest, hop_key)
         elif key.startswith(SKIPPED):
             self._take_skipped(key, value)
-        elif key.startswith((CLOCK, MISSED_MOVES_PREFIX)):
+        elif key.startswith((CLOCK, IMPORTED, MISSED_MOVES_PREFIX)):
             return
         elif key.startswith(SERVED):
             self._served[key] = ServedPartition.from_json(value or b"")
@@ -443,10 +445,23 @@ class SettingsTopic:
             )
 
 
-def open_settings_topic(settings: Settings, heartbeat: Callable[[], None]) -> SettingsTopic:
+class UnchangedSettingsTopic(SettingsTopic):
+    """The settings topic of a reader that serves no partition, and writes nothing."""
+
+    def record_served(
+        self, topic: TopicFacts, policies: Mapping[int, Sequence[PolicyFrom]]
+    ) -> None:
+        """Write nothing."""
+
+
+def open_settings_topic(
+    settings: Settings,
+    heartbeat: Callable[[], None],
+    kind: type[SettingsTopic] = SettingsTopic,
+) -> SettingsTopic:
     """Return the loaded settings topic."""
     producer = {**common_config(settings), "enable.idempotence": True}
-    topic = SettingsTopic(
+    topic = kind(
         Consumer(settings_reader_config(settings)),
         lambda: connected(Producer(producer), settings.topics.settings),
         lambda: Consumer(committed_settings_reader_config(settings)),

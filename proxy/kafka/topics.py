@@ -152,6 +152,16 @@ def create_missing_topics(
     return names
 
 
+def create_kept_topic(name: str, settings: Settings, admin: Connection) -> None:
+    """Create a topic with one partition that keeps all records. Raises BrokerRefused."""
+    try:
+        topic = _new_topic(name, 1, replication_in(admin, settings.topics), {"retention.ms": "-1"})
+        admin.create_topics([topic], request_timeout=ASK_TIMEOUT_S)[name].result()
+    except KafkaException as error:
+        raise _not_created(name, error, settings, admin) from None
+    await_known([name], admin)
+
+
 def _missing_topics(
     wanted: Mapping[str, dict[str, str]], admin: Connection
 ) -> dict[str, dict[str, str]]:

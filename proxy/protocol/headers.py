@@ -35,6 +35,8 @@ FIRST_ORIGIN: Final = "timer-first-origin"
 ERROR: Final = "timer-error"
 ERROR_DETAIL: Final = "timer-error-detail"
 
+MOVED_FROM: Final = "moved-from"
+"""On an imported record: cluster id and origin before the move. It is delivered like any header."""
 INGRESS_KEY: Final = "timer-ingress-key"
 """The key that the ingress record had, if `timer-key` gave the delivery another key."""
 UNREADABLE: Final = "timer-unreadable"

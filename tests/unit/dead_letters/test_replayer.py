@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from proxy.dead_letters.letter import Place
 from proxy.dead_letters.replay import Replayer, ReplayInDoubt, ReplayTakenOver
 from proxy.dead_letters.replay_plan import NotReplayed, Replayable, Replayed
+from proxy.publishing.fenced_producer import FencedProducer
 from tests.support.dead_letters import a_letter
 
 LETTERS = 7
@@ -109,7 +110,9 @@ class TransactionalProducer:
 
 def a_replayer(broker: Broker) -> Replayer:
     producer = cast(Any, TransactionalProducer(broker))
-    return Replayer(producer, "dead", "id", "ingress", "marks")
+    fenced = FencedProducer(producer, partial(ReplayTakenOver, "dead"))
+    fenced.take_over()
+    return Replayer(fenced, "id", "ingress", "marks")
 
 
 def goes(offset: int, value: bytes = b"v") -> Replayable:
@@ -119,7 +122,6 @@ def goes(offset: int, value: bytes = b"v") -> Replayable:
 
 def replay_all(broker: Broker) -> None:
     replayer = a_replayer(broker)
-    replayer.take_over()
     replayed = Replayed("id", {0: range(LETTERS)})
     for key, value in broker.log("marks"):
         replayed.note(key, value)
@@ -168,7 +170,6 @@ def test_no_letter_goes_twice_and_in_the_end_each_has_gone(
 def test_letter_and_its_mark_say_the_same_record() -> None:
     broker = Broker()
     replayer = a_replayer(broker)
-    replayer.take_over()
     ((_, replayed_as),) = replayer.send([goes(4)], 1_000)
     assert replayed_as == "ingress/0/0"
     ((key, value),) = broker.log("marks")
@@ -179,7 +180,6 @@ def test_letter_and_its_mark_say_the_same_record() -> None:
 def test_record_that_the_ingress_does_not_take_holds_back_no_other() -> None:
     broker = Broker(too_large=b"LARGE")
     replayer = a_replayer(broker)
-    replayer.take_over()
     batch = [goes(n, b"LARGE" if n == 3 else b"v") for n in range(LETTERS)]
     results = list(replayer.send(batch, 0))
     (failed,) = [decision for decision, replayed_as in results if replayed_as is None]
@@ -192,7 +192,6 @@ def test_record_that_the_ingress_does_not_take_holds_back_no_other() -> None:
 def test_commit_whose_answer_is_lost_is_asked_for_again() -> None:
     broker = Broker()
     replayer = a_replayer(broker)
-    replayer.take_over()
 
     def lose_the_answer() -> None:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "made", retriable=True))
@@ -205,7 +204,6 @@ def test_commit_whose_answer_is_lost_is_asked_for_again() -> None:
 def test_commit_whose_end_stays_unknown_ends_the_replay_with_a_sentence() -> None:
     broker = Broker()
     replayer = a_replayer(broker)
-    replayer.take_over()
 
     def break_down() -> None:
         raise KafkaException(KafkaError(KafkaError._STATE, "made"))
@@ -217,9 +215,8 @@ def test_commit_whose_end_stays_unknown_ends_the_replay_with_a_sentence() -> Non
 
 def test_replay_that_was_taken_over_says_so() -> None:
     broker = Broker()
-    first, second = a_replayer(broker), a_replayer(broker)
-    first.take_over()
-    second.take_over()
+    first = a_replayer(broker)
+    a_replayer(broker)
     with pytest.raises(ReplayTakenOver, match="Another replay from dead has begun"):
         list(first.send([goes(0)], 0))
     assert not broker.log("ingress")
@@ -228,6 +225,5 @@ def test_replay_that_was_taken_over_says_so() -> None:
 def test_outdated_marks_are_taken_back() -> None:
     broker = Broker()
     replayer = a_replayer(broker)
-    replayer.take_over()
     replayer.forget([b"id 0/2", b"id 0/1"])
     assert broker.log("marks") == [(b"id 0/1", None), (b"id 0/2", None)]

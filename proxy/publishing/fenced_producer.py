@@ -1,0 +1,183 @@
+"""A command's transactional producer, which takes over from any other with its id.
+
+1. All runs of a command share a transactional id. A new run takes over: the broker ends the old
+one's transaction and refuses its later writes. 2. Only then is the progress read to its end. Nobody
+else can add to it afterwards. 3. A commit with an unknown result is repeated. If it stays unknown,
+the run ends, and the next one finds the result by 1 and 2.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, NoReturn
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from proxy.config.settings import Settings
+from proxy.errors import BrokerRefused, ProxyError
+from proxy.kafka.access import Right, client_config, grant
+from proxy.kafka.client_settings import TUNED_PRODUCER, silent_logger, transaction_timeout_ms
+from proxy.protocol.body import Headers
+from proxy.publishing.tracked_sender import REFUSAL_CODES
+
+BATCH_RECORDS: Final = 500
+BATCH_BYTES: Final = 8 * 1024 * 1024
+"""A batch is one transaction, and while it is open the proxy cannot read the ingress behind it."""
+CALL_TIMEOUT_S: Final = 10.0
+IN_DOUBT_AT_MOST_S: Final = 60.0
+QUEUE_FULL_WAIT_S: Final = 0.1
+FENCED: Final = KafkaError._FENCED  # noqa: SLF001
+TAKEN_OVER: Final = frozenset(
+    {FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
+)
+PURGED: Final = frozenset(
+    {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}  # noqa: SLF001
+)
+TOO_LATE: Final = KafkaError(
+    KafkaError._TIMED_OUT, "the ingress topic accepted no records in time", retriable=True
+)
+
+
+class IngressRecord(NamedTuple):
+    """A record for the ingress. Partition -1: the key decides."""
+
+    value: bytes | None
+    key: bytes | None
+    partition: int
+    headers: Headers
+
+
+class Aborted(Exception):
+    """The transaction is aborted. None of its records count."""
+
+    def __init__(self, error: KafkaError) -> None:
+        super().__init__(error.str())
+        self.error = error
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same transaction can succeed later."""
+        return self.error.retriable() and not self.is_refusal
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the broker refused a record."""
+        return self.error.code() in REFUSAL_CODES
+
+
+class FencedProducer:
+    """Writes transactions. `taken_over` makes the error for a run that was fenced. All methods
+    raise that error and KafkaException."""
+
+    def __init__(self, producer: Producer, taken_over: Callable[[], ProxyError]) -> None:
+        self._producer, self._taken_over = producer, taken_over
+
+    def take_over(self) -> None:
+        """End any other run's transaction. Read the progress afterwards."""
+        self._producer.init_transactions(CALL_TIMEOUT_S * 3)
+
+    def begin(self) -> None:
+        self._call(self._producer.begin_transaction)
+
+    def send(self, topic: str, records: Iterable[IngressRecord]) -> list[str]:
+        """Write the records, and return their places. Raises Aborted."""
+        errors: list[KafkaError] = []
+        places: dict[int, str] = {}
+
+        def report(number: int, error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                errors.append(error)
+            places[number] = f"{topic}/{message.partition()}/{message.offset()}"
+
+        sent = 0
+        for number, (value, key, partition, headers) in enumerate(records):
+            given: list[Any] = headers
+            reported = partial(report, number)
+            self.produce(topic, value, key, partition, headers=given, on_delivery=reported)
+            sent += 1
+        self._call(self._producer.flush, CALL_TIMEOUT_S)
+        if errors or len(places) < sent:
+            self._abort(_cause(errors))
+        return [places[number] for number in range(sent)]
+
+    def produce(self, *args: Any, **kwargs: Any) -> None:
+        while True:
+            try:
+                return self._call(self._producer.produce, *args, **kwargs)
+            except BufferError:
+                self._call(self._producer.poll, QUEUE_FULL_WAIT_S)
+
+    def commit(self, in_doubt: Callable[[str], ProxyError]) -> None:
+        """Commit. Raises Aborted, or the error of `in_doubt` if the result stays unknown."""
+        started_s = time.monotonic()
+        while True:
+            try:
+                return self._call(self._producer.commit_transaction, CALL_TIMEOUT_S)
+            except KafkaException as raised:
+                error: KafkaError = raised.args[0]
+                if error.txn_requires_abort():
+                    self._abort(error)
+                waited_s = time.monotonic() - started_s
+                if not error.retriable() or waited_s > IN_DOUBT_AT_MOST_S:
+                    raise in_doubt(error.str()) from None
+
+    def _abort(self, error: KafkaError) -> NoReturn:
+        if error.code() in TAKEN_OVER:
+            raise self._taken_over()
+        self._call(self._producer.abort_transaction, CALL_TIMEOUT_S)
+        raise Aborted(error)
+
+    def _call(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        try:
+            call(*args, **kwargs)
+        except SystemError:
+            # confluent-kafka 2.16 raises this for delivery reports of a lost producer.
+            self._tell_loss()
+        except KafkaException as raised:
+            error: KafkaError = raised.args[0]
+            if error.code() == KafkaError._FATAL:
+                self._tell_loss()
+            if error.code() in TAKEN_OVER:
+                raise self._taken_over() from None
+            raise
+
+    def _tell_loss(self) -> None:
+        try:
+            self._producer.abort_transaction(CALL_TIMEOUT_S)
+        except KafkaException as raised:
+            if raised.args[0].code() in TAKEN_OVER:
+                raise self._taken_over() from None
+            raise
+
+
+def fenced_producer(
+    settings: Settings, ident: str, taken_over: Callable[[], ProxyError]
+) -> FencedProducer:
+    """Return a producer of this transactional id that has taken over. Raises BrokerRefused,
+    KafkaException. Its library writes no log: losing the producer raises an error."""
+    own = client_config(
+        settings,
+        transactional_id=ident,
+        transaction_timeout_ms=transaction_timeout_ms(settings),
+        enable_idempotence=True,
+        partitioner="murmur2_random",
+    )
+    config = {**TUNED_PRODUCER, **own, "logger": silent_logger()}
+    producer = FencedProducer(Producer(config), taken_over)
+    try:
+        producer.take_over()
+    except KafkaException as raised:
+        if raised.args[0].code() != KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            raise
+        rights = [Right(one, "transactional-id", ident) for one in ("Write", "Describe")]
+        raise BrokerRefused(
+            f"The user may not use the transactional id {ident}.", grant(rights, settings)
+        ) from None
+    return producer
+
+
+def _cause(errors: Sequence[KafkaError]) -> KafkaError:
+    """Return the first cause. If one record fails, the rest is purged."""
+    causes = [error for error in errors if error.code() not in PURGED]
+    refused = [error for error in causes if error.code() in REFUSAL_CODES]
+    return next(iter([*refused, *causes, TOO_LATE]))
