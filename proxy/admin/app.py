@@ -242,19 +242,24 @@ class AdminApp:
             raise Problem(405, "method-not-allowed", detail, {"Allow": "GET, HEAD"})
         if is_page and (file := page_file(path)) is not None:
             return Response(file[1], headers={"Content-Type": file[0], **FILE_HEADERS})
-        state["caller"] = self._caller(headers, (scope["client"] or ("", 0))[0])
+        state["caller"] = self._caller(scope, headers)
         if is_page:
             return await self._page(path)
         if not self.tokens.is_needed:
             admit(self._site.settings.admin, headers)
         return api
 
-    def _caller(self, headers: Mapping[str, str], address: str) -> Caller:
+    def _caller(self, scope: Scope, headers: Mapping[str, str]) -> Caller:
         """Return the sender. Raises Problem for a missing or wrong token, or a locked address."""
-        authorization = headers.get("authorization", "")
+        authorization, address = headers.get("authorization", ""), (scope["client"] or ("", 0))[0]
         if authorization and self.tokens.is_needed:
             self._wrong_tokens.refuse(address)
         caller = self.tokens.caller(authorization)
+        if caller is not None and caller.is_trusted:
+            every = [
+                (name.decode("latin-1"), text.decode("latin-1")) for name, text in scope["headers"]
+            ]
+            return self.tokens.user_of(caller, every, headers.get("sec-fetch-site", "none"))
         if caller is not None:
             return caller
         if authorization:

@@ -2,15 +2,21 @@
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_args
 
 import structlog
 
 from proxy.admin.problem import Problem
-from proxy.config.settings import AdminSettings, AdminToken, Role, checked_token
+from proxy.config.settings import (
+    LONGEST_USER_NAME,
+    AdminSettings,
+    AdminToken,
+    Role,
+    checked_token,
+)
 from proxy.errors import SettingsError
 
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
@@ -44,10 +50,15 @@ class Caller:
     role: Role
     contents: bool
     """Whether the caller may read keys, values and headers of records."""
+    is_trusted: bool = False
+    """Whether it is a proxy that authenticates. Then it only speaks for a user."""
 
     @classmethod
-    def of(cls, name: str, role: Role, *, contents: bool = False) -> "Caller":
-        return cls(name, role, contents or _rank(role) > _rank("viewer"))
+    def of(cls, name: str, entry: AdminToken, role: Role | None = None) -> "Caller":
+        """Return the caller with the entry's token, or a user with another role."""
+        role = role or entry.role
+        contents = entry.contents or _rank(role) > _rank("viewer")
+        return cls(name, role, contents, entry.trusted)
 
     def refuse_below(self, least: Role) -> None:
         """Raise Problem if the call needs a higher role."""
@@ -60,12 +71,12 @@ class Caller:
         if not self.contents:
             detail = (
                 f"{self.name} may not read the contents of records. Use a token of the role "
-                f"operator, or set `admin.tokens.{self.name}.contents: true`."
+                "operator, or set `contents: true` for its entry of `admin.tokens`."
             )
             raise Problem(403, "contents-needed", detail)
 
 
-LOCAL: Final = Caller.of("local", "admin")
+LOCAL: Final = Caller("local", "admin", contents=True)
 """Every caller, if no token is set. Only programs on this machine may call then."""
 
 
@@ -86,9 +97,10 @@ class Tokens:
         """Read all files again. A file that cannot be used admits nobody."""
         known, problems = list[tuple[bytes, Caller]](), dict[str, str]()
         if self._settings.token is not None:
-            known.append((_hash(self._settings.token), Caller.of(SETTINGS_TOKEN, "admin")))
+            admin = Caller(SETTINGS_TOKEN, "admin", contents=True)
+            known.append((_hash(self._settings.token), admin))
         for name, entry in self._settings.tokens.items():
-            caller = Caller.of(name, entry.role, contents=entry.contents)
+            caller = Caller.of(name, entry)
             try:
                 known += [(_hash(token), caller) for token in tokens_in(entry.file)]
             except ValueError as error:
@@ -108,7 +120,32 @@ class Tokens:
         found = [caller for known, caller in self._known if hmac.compare_digest(known, sent)]
         if scheme.lower() != "bearer" or not found:
             return None
-        return min(found, key=lambda one: (_rank(one.role), one.contents))
+        return min(found, key=lambda one: (not one.is_trusted, _rank(one.role), one.contents))
+
+    def user_of(self, proxy: Caller, headers: Iterable[tuple[str, str]], site: str) -> Caller:
+        """Return the user for whom a trusted proxy speaks. Raises Problem without exactly one name.
+
+        A browser logs in to that proxy by a cookie. So `site` (Sec-Fetch-Site) must be its own."""
+        header = self._settings.trusted_header or ""
+        names = [text for name, text in headers if name == header.lower()]
+        user = _user_name(names[0]) if len(names) == 1 else None
+        if user is None:
+            detail = f"{proxy.name} must send the header {header} once, with the name of a user."
+            raise Problem(403, "user-needed", detail)
+        if site not in {"none", "same-origin"}:
+            raise Problem(403, "foreign-page", "Another site's page may not call the API.")
+        role = self._settings.users.get(user)
+        entry = self._settings.tokens[proxy.name]
+        return replace(Caller.of(f"{user} via {proxy.name}", entry, role), is_trusted=False)
+
+
+def _user_name(header: str) -> str | None:
+    """Return the name in a header, or None for one that cannot be shown."""
+    try:
+        name = header.encode("latin-1").decode().strip()
+    except ValueError:
+        return None
+    return name if name.isprintable() and 0 < len(name) <= LONGEST_USER_NAME else None
 
 
 def tokens_in(file: Path) -> list[str]:
@@ -139,8 +176,8 @@ def best_token(settings: AdminSettings) -> str | None:
     """Return the token with the highest role that this process can read, for commands."""
     if settings.token is not None:
         return settings.token
-    entries: list[AdminToken] = sorted(settings.tokens.values(), key=lambda one: -_rank(one.role))
-    return next(_readable(entries), None)
+    own = [entry for entry in settings.tokens.values() if not entry.trusted]
+    return next(_readable(sorted(own, key=lambda one: -_rank(one.role))), None)
 
 
 def _readable(entries: list[AdminToken]) -> Iterator[str]:

@@ -246,6 +246,9 @@ def checked_token(token: str) -> str:
 Role = Literal["metrics", "viewer", "operator", "admin"]
 """What a caller of the admin port may do. Each role may do what the roles before it may."""
 TokenName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9._-]{0,62}$")]
+HeaderName = Annotated[str, Field(pattern="^[A-Za-z][A-Za-z0-9-]{0,99}$")]
+LONGEST_USER_NAME = 200
+UserName = Annotated[str, Field(min_length=1, max_length=LONGEST_USER_NAME)]
 
 
 class AdminToken(Section):
@@ -255,6 +258,8 @@ class AdminToken(Section):
     file: Path
     contents: bool = False
     """Whether a viewer may read keys, values and headers of records."""
+    trusted: bool = False
+    """Whether a proxy that authenticates sends it, with the user's name in `trusted_header`."""
 
 
 class AdminTls(Section):
@@ -278,6 +283,8 @@ class AdminSettings(Section):
     port: int = Field(9464, ge=0, le=65_535)
     token: str | None = None
     tokens: dict[TokenName, AdminToken] = Field(default_factory=dict, max_length=100)
+    trusted_header: HeaderName | None = None
+    users: dict[UserName, Role] = Field(default_factory=dict, max_length=1_000)
     tls: AdminTls = AdminTls()
     targets_shown: int = Field(50, ge=0, le=1_000)
 
@@ -285,6 +292,18 @@ class AdminSettings(Section):
     @classmethod
     def _can_be_sent(cls, token: str | None) -> str | None:
         return None if token is None else checked_token(token)
+
+    @model_validator(mode="after")
+    def _header_has_senders(self) -> "AdminSettings":
+        is_trusted = any(entry.trusted for entry in self.tokens.values())
+        if is_trusted != (self.trusted_header is not None):
+            raise ValueError(
+                "trusted_header counts with a token of a trusted proxy only: set both, "
+                "`trusted_header` and `trusted: true` for an entry of `tokens`, or neither"
+            )
+        if self.users and not is_trusted:
+            raise ValueError("users needs trusted_header")
+        return self
 
     @property
     def scheme(self) -> str:

@@ -33,6 +33,7 @@ FREE_SECTIONS = (
     ("release", "per_target"),
     ("recovery", "accept_loss_below"),
     ("admin", "tokens"),
+    ("admin", "users"),
 )
 _OF_KUBERNETES = re.compile(
     r"(.+_)?SERVICE_(HOST|PORT(_\w+)?)|(.+_)?PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?"

@@ -88,7 +88,7 @@ volumeMounts:
 {{- define "proxy.metricsToken" -}}
 {{- $found := dict "name" (include "proxy.adminTokenSecret" .) "key" .Values.credentials.adminToken.key -}}
 {{- range .Values.credentials.adminTokens -}}
-{{- if eq .role "metrics" -}}
+{{- if and (eq .role "metrics") (not .trusted) -}}
 {{- $found = dict "name" .existingSecret "key" (.key | default "token") -}}
 {{- end -}}
 {{- end -}}

@@ -85,6 +85,7 @@ DESCRIBED: Final = {
     "RoleToken": {
         "role": "`metrics`, `viewer`, `operator` or `admin`.",
         "contents": "Let a viewer read keys, values and headers.",
+        "trusted": "It is the token of a proxy that authenticates users (`trusted_header`).",
         "existingSecret": "Name of the Secret.",
         "key": "Key of the token.",
     },
@@ -92,6 +93,7 @@ DESCRIBED: Final = {
         "role": "`metrics`, `viewer`, `operator` or `admin`.",
         "file": "File with the token, in the pod.",
         "contents": "Let a viewer read keys, values and headers.",
+        "trusted": "It is the token of a proxy that authenticates users (`trusted_header`).",
     },
 }
 """Descriptions of keys that `values.yaml` shows in examples only."""

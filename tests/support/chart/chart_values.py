@@ -64,6 +64,7 @@ class RoleToken(Part):
 
     role: Role
     contents: bool = False
+    trusted: bool = False
     existing_secret: SecretName = Field(min_length=1)
     key: str = "token"
 
