@@ -1,6 +1,7 @@
 """Opt-in readers of other schedulers' headers (docs/aliases.md).
 
-Our own headers win. Units follow from header names. Translations depend only on record and names.
+The proxy's own headers win. The unit of a time follows from its header's name. A translation
+depends only on the record and the chosen aliases.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ LARGEST_PARTITION: Final = 2**31 - 1
 THE_KEY: Final = "the record's key"
 
 Ask: TypeAlias = dict[str, tuple[bytes | None, str]]
-"""Our own request header -> (value, name of the source header)."""
+"""Request header of the proxy -> (value, name of the source header)."""
 Request: TypeAlias = tuple[Headers, bytes | None, bytes | None]
 
 
@@ -39,7 +40,7 @@ class ForeignRecord(NamedTuple):
 
     @property
     def has_own_request(self) -> bool:
-        """Return whether the record has a request header of ours. Stamps do not count."""
+        """Return whether the record has a request header of the proxy. Stamps do not count."""
         return any(name[:6] == names.PREFIX and name not in names.STAMPS for name in self.headers)
 
     @property
@@ -108,8 +109,8 @@ class ForeignRecord(NamedTuple):
         if self.key is None or not self.key.strip():
             raise Rejected(
                 "header-unreadable",
-                f"{THE_KEY} is {shown(self.key)}: in the words of this record's headers the key "
-                "is the id, so there must be one",
+                f"{THE_KEY} is {shown(self.key)}: with headers like this record's, the key is the "
+                "id, so the record must have a key",
             )
         return self.key
 
@@ -123,7 +124,7 @@ class Alias(NamedTuple):
     """The headers of one scheduler. All readers of a record must agree."""
 
     triggers: frozenset[str]
-    """A record with one of these is read."""
+    """A record with one of these headers is read."""
     headers: frozenset[str]
     readers: tuple[Callable[[ForeignRecord], Ask], ...]
 
@@ -161,7 +162,7 @@ def _etf1(record: ForeignRecord) -> Ask:
 
 
 def _is_etf1_deletion(record: ForeignRecord) -> bool:
-    """A null value cancels unless the record has a request header of ours."""
+    """A null value cancels unless the record has a request header of the proxy."""
     return record.value is None and not record.has_own_request
 
 
@@ -219,8 +220,8 @@ def _check_partition_key(record: ForeignRecord) -> None:
     if headers[KARAFKA_PARTITION_KEY] != headers.get(KARAFKA_KEY):
         raise Rejected(
             "header-unsupported",
-            f"{KARAFKA_PARTITION_KEY} is another key than {KARAFKA_KEY}: the proxy chooses "
-            f"partitions by the target key, by {KARAFKA_PARTITION} alone or by {names.PARTITION}",
+            f"{KARAFKA_PARTITION_KEY} is another key than {KARAFKA_KEY}: the proxy can only choose "
+            f"a partition by the target key, by {KARAFKA_PARTITION} or by {names.PARTITION}",
         )
 
 
@@ -254,7 +255,8 @@ def _rocketmq(record: ForeignRecord) -> Ask:
 
 
 def _rocketmq_cloud(record: ForeignRecord) -> Ask:
-    """Read the clouds' own property. No source ranks it, so other times must agree with it."""
+    """Read the property of cloud services. No source says whether it wins over other times, so
+    these must agree with it."""
     if START_DELIVER_TIME not in record.headers or ROCKETMQ_DELETE in record.headers:
         return {}
     return record.due_at(START_DELIVER_TIME, signed=True)
@@ -308,7 +310,7 @@ NATS_SCHEDULE: Final = "Nats-Schedule"
 NATS_TARGET: Final = "Nats-Schedule-Target"
 NATS_NEXT: Final = "Nats-Schedule-Next"
 NATS_UNSERVED: Final = {
-    "Nats-Schedule-Source": "the proxy delivers the record itself, not another's latest",
+    "Nats-Schedule-Source": "the proxy delivers the record itself, not the latest of a subject",
     "Nats-Schedule-Time-Zone": "it belongs to recurring schedules, which are not served",
 }
 NATS: Final = frozenset({NATS_SCHEDULE, NATS_TARGET, NATS_NEXT})
@@ -426,8 +428,8 @@ CONTRADICTION_CODES: Final = {
 
 
 class Translator:
-    """Reader for chosen aliases. Records with a `decisive` header stay as they are. Raises
-    ValueError for an unknown name."""
+    """Reader for chosen aliases. Cancels and recalls by the proxy's own headers, and hops, stay as
+    they are. Raises ValueError for an unknown name."""
 
     __slots__ = ("_aliases", "_decisive", "_deletions", "_triggers")
 
@@ -446,7 +448,7 @@ class Translator:
     def translate(
         self, headers: Headers, key: bytes | None, value: bytes | None
     ) -> Request | Rejection:
-        """Return the record with request headers of ours appended. Never raises.
+        """Return the record with request headers of the proxy appended. Never raises.
 
         Without a foreign request, `headers` is the same object.
         """
@@ -499,6 +501,6 @@ def _contradiction(
     )
     return Rejected(
         CONTRADICTION_CODES.get(about, "header-unreadable"),
-        f"two header aliases contradict each other: {asked}; leave one out, or let our own "
-        "header decide",
+        f"two header aliases contradict each other: {asked}; leave one out, or set the proxy's own "
+        "header, which decides",
     )

@@ -23,30 +23,30 @@ Headers: TypeAlias = list[tuple[str, bytes | None]]
 Content: TypeAlias = tuple[int, bytes | None, bytes | None, Headers]
 """(partition or -1, key, value, headers)."""
 Kept: TypeAlias = tuple[int, bytes | None, bytes | None, Headers | bytes | None]
-"""A packed content. If the partition is a shape (below -1), the time stands for the headers."""
+"""A packed content. A partition below -1 is a shape of headers. Then only their time is kept."""
 
 BY_KEY: Final = -1
 BODY_FORMAT: Final = 4
 """Version of bodies on disk. A folder with another version is rebuilt."""
 NEGATIVE: Final = 0xE0
-"""First msgpack byte of a small negative number, so no partition is named."""
+"""From this byte on msgpack has small negative numbers. Then the record names no partition."""
 CONTENT_ALONE: Final = 0x94
 WITH_PURPOSE: Final = 0x95
-"""First byte of a body, an array of four or five. Stubs begin otherwise."""
+"""First byte of a body, an array of four or five. Stubs begin with other bytes."""
 GONE: Final = 2**31
-"""Partition of an entry whose record has left the ingress. No request can name it."""
+"""Partition of an entry whose record has left the ingress. No request can name this partition."""
 GONE_BODY: Final = cast(bytes, msgpack.packb((GONE, None, None, [])))
 LARGEST_BATCH_BYTES: Final = 2**31 - 1
 
 
 class Purpose(NamedTuple):
-    """The purpose of an entry, unless it is a delivery at its own time."""
+    """The purpose of an entry. Entries that deliver their own record at their due have none."""
 
     due_ms: int
     """The time that the record asked for."""
     origin: int
     wanted_ms: int
-    """The earliest delivery, at or after `due_ms`. An entry that fires sooner is rewritten."""
+    """The not-before time, at or after `due_ms`. An entry that fires sooner is rewritten."""
 
 
 Pack: TypeAlias = Callable[[tuple[object, ...]], bytes]
@@ -69,7 +69,7 @@ def packer() -> Pack:
 
 
 def unpacked(entries: Iterable[Entry]) -> Iterator[Kept]:
-    """Unpack entries' bodies, none with a purpose."""
+    """Unpack the bodies of entries without a purpose."""
     unpacker = msgpack.Unpacker(use_list=False, max_buffer_size=LARGEST_BATCH_BYTES)
     unpacker.feed(b"".join([entry[3] for entry in entries]))
     return cast(Iterator[Kept], unpacker)

@@ -61,7 +61,8 @@ REASONS: Final = {
 def unforeseen(error: Exception) -> Rejection:
     """Return the reason for a record at which the proxy itself failed.
 
-    Reading such records differently needs another `policy.PROTOCOL` (docs/exactly-once.md, rule 3).
+    A version that can read such records needs another `policy.PROTOCOL` (docs/exactly-once.md, rule
+    3).
     """
     if isinstance(error, MemoryError):
         raise error
@@ -98,9 +99,9 @@ OUTCOMES: Final = (
 
 
 MOVED: Final = "moved"
-"""Detail of a record that another one with a new due replaced."""
+"""Detail of the outcome of a record that a move replaced."""
 PURGED_BY: Final = "purged by "
-"""Prefix of the detail of a purged record, before the purge's origin."""
+"""Beginning of the detail of a purged record's outcome. The purge's origin follows."""
 
 _encoded = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -114,9 +115,9 @@ class Outcome(NamedTuple):
     ident: bytes | None
     detail: str = ""
     next_offset: int | None = None
-    """The record that continues it, if known."""
+    """Offset of the record that replaces this one, if known."""
     target: str | None = None
-    """If known. Not written to the topic."""
+    """The target, if known. The topic of outcomes does not get it."""
 
     def to_json(self, ingress: IngressPartition) -> bytes:
         """Return the value of the outcome record. Its key is the origin."""

@@ -17,7 +17,7 @@ class Moved(NamedTuple):
 
 
 IS_PAUSED: Final = 0
-"""The pause is not over."""
+"""Value of `resumed_ms` while the pause is not over."""
 
 
 class Scheduled(NamedTuple):
@@ -26,12 +26,12 @@ class Scheduled(NamedTuple):
     entry: Entry
     ident: bytes | None
     hop_from: int | None
-    """Offset of the entry rewritten as this record. None for a producer's own."""
+    """Offset of the entry that was rewritten as this record. None for a producer's record."""
     due_ms: int
     rolls: bool
     """The entry fires before its due, to be rewritten."""
     first: int | None = None
-    """Offset before all hops. None for a producer's own, or if an old version rewrote it."""
+    """Offset before all hops. None for a producer's record, or after a hop by an old version."""
     retry: tuple[str, int] | None = None
     """Consumer group and number of failures."""
     moved: Moved | None = None
@@ -43,7 +43,7 @@ class Scheduled(NamedTuple):
 
 
 class RejectedHop(NamedTuple):
-    """A record of the proxy's own that the current policy rejects."""
+    """A rewritten record that the policy at its offset rejects."""
 
     rejection: Rejection
     ident: bytes | None
@@ -73,7 +73,7 @@ class Recall:
 
     @property
     def names(self) -> list[bytes]:
-        """Return the names for noting the recall if its record cannot be read."""
+        """Return the names by which to note the recall if its record cannot be read again."""
         if self.known is None:
             return [receipt_name(self.offset)]
         return recall_names(self.offset, self.proofs)
@@ -97,7 +97,7 @@ class Prepare(NamedTuple):
     """A half message. Once committed, `entry` fires at its own due.
 
     Check-back k of `max_checks` is at first_check_ms + (k - 1) * interval_ms. The half message
-    expires one interval after the last.
+    expires one interval after the last check-back.
     """
 
     ident: bytes

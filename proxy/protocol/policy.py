@@ -20,11 +20,11 @@ DEFAULT_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h
 ALWAYS_THERE: Final = frozenset(
     {"levels_ms", "max_delay_ms", "allow", "deny", "own_topics", "protocol"}
 )
-"""Fields in every policy's JSON. Older JSON may lack the others."""
+"""Fields in every policy's JSON. Policies of older versions may lack the other fields."""
 REQUEST_KINDS: Final = ("cancel", "recall", "replace", "retry", "transaction")
 """Requests that a setting can switch off. The audit uses the same names."""
 PROTOCOL: Final = 2
-"""Version of the rules for reading records. Other versions are not served."""
+"""Version of the rules for reading records. A policy of another version is refused."""
 
 
 class RetryGroup(NamedTuple):
@@ -61,21 +61,21 @@ class Policy:
     max_checks: int = 15
     aliases: tuple[str, ...] = ()
     hop_key: str | None = None
-    """Digest of the signing key. None: written before hops were signed."""
+    """Digest of the signing key. None: the policy is older than signatures of hops."""
     recalls_in: str | None = None
-    """The ingress topic. None: written before recalls existed."""
+    """The ingress topic. None: the policy is older than recalls."""
     max_past_ms: int | None = None
     """How long the due may lie before the timestamp. None: no limit."""
     reserved: tuple[str, ...] = ()
-    """Patterns of names that headers may use only if `allow` has the name."""
+    """Patterns of topic names. A header may name such a topic if `allow` has exactly its name."""
     marks: tuple[str, ...] = ()
-    """The same for derived names too."""
+    """Patterns as in `reserved`, but also for the names of topics of groups."""
     checks_groups: bool = False
-    """Whether groups must be named or allowed. False: written before that rule."""
+    """Whether groups must be named or allowed. False: the policy is older than this rule."""
     serves: tuple[str, ...] | None = None
     """The REQUEST_KINDS that are served. None: all."""
     proves_recalls: bool = False
-    """Whether a recall needs a proof. False: written before that rule."""
+    """Whether a recall needs a proof. False: the policy may be older than this rule."""
 
     def to_json(self) -> str:
         """Return canonical JSON, the source of the digest."""
@@ -107,25 +107,26 @@ class Policy:
         return self.serves is None or kind in self.serves
 
     def group_refusal(self, group: str) -> str | None:
-        """Return why a group's topics are not written to. Producers can invent groups."""
+        """Return why a group's topics are not written to, or None. Producers can invent groups."""
         topic = self.retry_prefix + group
         is_allowed = any(fnmatchcase(topic, pattern) for pattern in self.allow)
         if not self.checks_groups or is_allowed or any(group == g.name for g in self.retry_groups):
             return None
         return (
             f"the consumer group {group} is not served: name it under the setting retry.groups, or "
-            f"let targets.allow fit {topic}"
+            f"let a pattern of targets.allow match {topic}"
         )
 
     def refusal(self, topic: str, *, is_derived: bool = False) -> str | None:
-        """Return why `topic` may not be a target. Derived names need no `targets.allow`."""
+        """Return why `topic` may not be a target. Topics of groups (`is_derived`) need no
+        `targets.allow` here: `group_refusal` checks them."""
         if topic in self.own_topics:
             return f"{topic} is one of the proxy's own topics"
         if topic.startswith(INTERNAL_PREFIX):
             return f"{topic} is internal to the broker: names beginning with __ are refused"
         reserved = self.marks if is_derived else (*self.reserved, *self.marks)
         if topic not in self.allow and any(fnmatchcase(topic, one) for one in reserved):
-            return f"{topic} is reserved for proxies; to have it, name it in targets.allow"
+            return f"{topic} is reserved for proxies; to allow it, put this name in targets.allow"
         if any(fnmatchcase(topic, pattern) for pattern in self.deny):
             return f"{topic} is denied by the setting targets.deny"
         if not is_derived and not any(fnmatchcase(topic, pattern) for pattern in self.allow):
@@ -134,7 +135,8 @@ class Policy:
 
 
 def digest_of(text: bytes) -> str:
-    """Return the digest of JSON as written. Later versions would format it differently."""
+    """Return the digest of a policy's JSON as it was written. Later versions may format the same
+    policy differently."""
     return hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]
 
 

@@ -80,7 +80,7 @@ def recall_names(offset: int, proofs: tuple[bytes, ...]) -> list[bytes]:
 
 def proofs_of(key: bytes | None, ident: bytes | None) -> tuple[bytes, ...]:
     """Return digests of a record's ingress key and id (docs/exactly-once.md#proofs).
-    A recall needs one. Empty keys and ids prove nothing.
+    One digest of a recall must equal one of its record. Empty keys and ids prove nothing.
     """
     known = (b"key:", key), (b"id:", ident)
     return tuple(sha256(kind + text).digest()[:PROOF_BYTES] for kind, text in known if text)

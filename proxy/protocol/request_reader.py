@@ -81,13 +81,13 @@ TARGET_AND_TIME: Final = 2
 MOST_USUAL_NAMES: Final = 1_000
 LONGEST_USUAL_NAME: Final = 100
 MOST_SHOWN_NAME: Final = 80
-"""Unknown names are cut: matching a megabyte against the known names takes a second."""
+"""Unknown names are cut to this length. To match a megabyte with the known names takes a second."""
 NO_ID: Final = bytes(bytearray(b"no id"))
-"""Stands for a missing id, compared by identity. Not a constant: the interpreter shares those."""
+"""Stands for a missing id, compared by identity. Made at run time: equal constants are shared."""
 
 
-# The requests of a batch. Usual records are plain tuples that differ by length, which is five times
-# as fast as named ones. Only this module knows their form.
+# The requests of a batch. Usual records are tuples of two lengths, because named tuples would take
+# five times as long. Only this module knows their form.
 
 WithId: TypeAlias = tuple[Entry, bytes]
 Compact: TypeAlias = Entry | WithId | ParsedRecord
@@ -95,12 +95,12 @@ Compact: TypeAlias = Entry | WithId | ParsedRecord
 
 ALL_USUAL: Final = {tuple}
 NO_DELAY_MS: Final = 20 * 366 * 86_400_000
-"""Delays from here on belong to records without a timestamp (-1)."""
+"""A record without a timestamp (-1) seems to have a delay of at least this."""
 WITH_ID: Final = (Scheduled, RejectedHop, Cancel, Prepare, Decision)
 
 
 class UsualRecords(NamedTuple):
-    """Usual records in order. `named` and `idents` belong to the entries with ids."""
+    """Usual records in order. `named`: those of `entries` with an id. `idents`: their ids."""
 
     entries: Sequence[Entry]
     named: Sequence[Entry]
@@ -108,7 +108,7 @@ class UsualRecords(NamedTuple):
 
 
 class AskedFor(NamedTuple):
-    """Columns of the producers' records with a target."""
+    """The producers' records with a target, as columns."""
 
     targets: Sequence[str]
     delays_ms: Sequence[int]
@@ -117,7 +117,7 @@ class AskedFor(NamedTuple):
 
 
 class ParsedBatch:
-    """The requests of a batch, in order. Entries with delays over `rolls_after_ms` fire then."""
+    """The requests of a batch, in order. Longer delays than `rolls_after_ms` fire after it."""
 
     __slots__ = ("_records", "_rolls_after_ms", "_timestamps_ms")
 
@@ -148,7 +148,7 @@ class ParsedBatch:
         return UsualRecords(entries, named, idents)
 
     def own(self) -> Iterator[tuple[Entry | None, bytes | None, int]]:
-        """Yield entry, id and due of producers' own deliveries, and a None entry for others."""
+        """Yield entry, id and due of each record. Only producers' deliveries have an entry."""
         for record in self._records:
             if type(record) is tuple:
                 if len(record) == 2:
@@ -224,12 +224,12 @@ class DueTimes:
         self._delays_ms: dict[bytes | None, int] = {}
 
     def due_ms(self, asked: Asked, timestamp_ms: int, default_delay_ms: int = 0) -> int:
-        """Return epoch ms, `default_delay_ms` after the timestamp if no header says otherwise."""
+        """Return the due. Without a time header it is `default_delay_ms` after the timestamp."""
         if timestamp_ms > LATEST_MS:
             raise Rejected(
                 "time-unreadable",
                 f"the record's own timestamp is {timestamp_ms} ms, more than 30,000 years from "
-                "now: see to the producer's clock, or let the topic's message.timestamp.type be "
+                "now: correct the producer's clock, or set the topic's message.timestamp.type to "
                 "LogAppendTime",
             )
         if DELIVER_AT in asked:
@@ -245,7 +245,7 @@ class DueTimes:
         if (
             due_ms - timestamp_ms > self._policy.max_delay_ms
             and timestamp_ms >= 0
-            and HOP_FROM not in asked  # it was accepted when its first origin was read
+            and HOP_FROM not in asked  # a hop: its first origin was accepted
         ):
             raise Rejected(
                 "delay-too-long",
@@ -267,7 +267,7 @@ class DueTimes:
             raise Rejected(
                 "time-past",
                 f"{DELIVER_AT} lies {timestamp_ms - due_ms} ms before the record's timestamp; the "
-                f"setting max_past allows {most_ms} ms. It takes milliseconds, not seconds",
+                f"setting max_past allows {most_ms} ms. Write milliseconds, not seconds",
             )
         return due_ms
 
@@ -283,7 +283,7 @@ class DueTimes:
         if raw is None or not raw.isdigit() or len(raw) > MAX_DIGITS:
             raise Rejected(
                 "level-unknown",
-                f"{LEVEL} is {shown(raw)}: it must be a whole number, 0 (at once) or more. "
+                f"{LEVEL} is {shown(raw)}: it must be a whole number, 0 (no delay) or more. "
                 f"A number above {len(levels_ms)} counts as {len(levels_ms)}",
             )
         level = min(int(raw), len(levels_ms))
@@ -301,7 +301,7 @@ def _plus(timestamp_ms: int, delay_ms: int) -> int:
 
 
 class RequestReader:
-    """A parser under one policy. Without an `authenticator` signatures are not checked."""
+    """A parser by one policy. Without an `authenticator` signatures are not checked."""
 
     def __init__(self, policy: Policy, authenticator: HopAuthenticator | None = None) -> None:
         self._pack = packer()
@@ -433,7 +433,7 @@ class RequestReader:
 def _unknown_header(
     asked: dict[str, bytes | None], unknown_yet: frozenset[str]
 ) -> Rejection | None:
-    """Refuse unknown headers that look like ours. Cancels, recalls and purges pass."""
+    """Reject unknown headers that begin with `timer-`, but not on cancels, recalls and purges."""
     if any(name in asked and name not in unknown_yet for name in (CANCEL, RECALL, PURGE)):
         return None
     known = KNOWN - unknown_yet
@@ -451,7 +451,7 @@ def _unknown(name: str) -> Rejection:
     if name == UNREADABLE:
         return Rejection(
             "header-unreadable",
-            "a header's name is not UTF-8: the headers are left out here, and stand in the ingress",
+            "a header's name is not UTF-8: only the record in the ingress has the headers",
         )
     shown = name[:MOST_SHOWN_NAME]
     near = get_close_matches(shown, sorted(REQUESTS), n=1)
@@ -460,7 +460,7 @@ def _unknown(name: str) -> Rejection:
 
 
 class ReadersByOffset:
-    """Readers with their policies' first offsets (docs/exactly-once.md, rule 3)."""
+    """Readers, each with the first offset of its policy (docs/exactly-once.md, rule 3)."""
 
     def __init__(self, readers: Sequence[tuple[int, RequestReader]]) -> None:
         self._readers = list(readers)

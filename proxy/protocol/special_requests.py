@@ -37,7 +37,7 @@ NO_TIME_FOR_CHECKS: Final = (
     "the half message has no timestamp that its checks could be counted from: "
     "let the producer or the topic set one"
 )
-NOT_OURS: Final = "only the proxy itself writes it, and it did not write this record"
+NOT_OURS: Final = "only the proxy writes this header, and it did not write this record"
 NOT_OUR_HOP: Final = f"{names.HOP_FROM}: {NOT_OURS}"
 LAST_MS: Final = 2**63 - 1
 LONGEST_FAILURES_DIGITS: Final = 9
@@ -58,7 +58,7 @@ class UnparsedRecord(NamedTuple):
 
 
 class SpecialRequests:
-    """A parser under one policy. Without an `authenticator` signatures are not checked."""
+    """A parser by one policy. Without an `authenticator` signatures are not checked."""
 
     def __init__(
         self,
@@ -98,7 +98,8 @@ class SpecialRequests:
             return RejectedHop(refused.rejection, ident, hop_from, _first(asked), proofs, moved)
 
     def _refuse_unserved(self, kind: str, header: str, record: UnparsedRecord) -> None:
-        """Requests that the proxy signed for an operator are always served."""
+        """Raise Rejected if requests of this kind are not served, and the proxy did not sign this
+        one for an operator."""
         if not self._policy.is_served(kind) and not self._is_signed(record):
             why = f"{header}: the setting requests.serve leaves out {kind}"
             raise Rejected("header-unsupported", why)
@@ -117,7 +118,8 @@ class SpecialRequests:
         return names.HOP_MAC in record.asked and self._is_own(record)
 
     def _recall(self, record: UnparsedRecord, prefix: str) -> Recall:
-        """Read a receipt of this ingress partition, and key and id as proof, if that is needed."""
+        """Read the receipt, which must be of this ingress partition. If a proof is needed, read key
+        and id as proof."""
         raw = record.asked[names.RECALL]
         text = (raw or b"").decode("utf-8", "replace")
         digits = text.removeprefix(prefix)
@@ -157,7 +159,7 @@ class SpecialRequests:
         }
         is_whole = names.FIRST_ORIGIN in asked or asked.get(names.TRANSACTION) == names.EXPIRE
         if not is_whole or numbers.get(names.HOP_FROM, record.offset) >= record.offset:
-            why = "only the proxy itself writes these, and not so"
+            why = "only the proxy writes these headers, and never with such values"
             raise Rejected("hop-bad", f"{' and '.join(sorted(given))}: {why}")
         if not self._is_own(record):
             raise Rejected("hop-bad", NOT_OUR_HOP)
@@ -171,7 +173,7 @@ class SpecialRequests:
         what = record.asked[names.TRANSACTION]
         is_own = (what == names.EXPIRE) == (hop_from is not None)
         if what is None or what not in TRANSACTIONS or not (is_own or what == names.PREPARE):
-            why = f"{names.TRANSACTION} is {shown(what)}: prepare, commit or rollback"
+            why = f"{names.TRANSACTION} is {shown(what)}: it must be prepare, commit or rollback"
             raise Rejected("transaction-bad", why)
         if ident is None:
             why = f"{names.TRANSACTION} is {shown(what)}, but there is no {names.ID} header"
@@ -214,7 +216,7 @@ class SpecialRequests:
         )
 
     def _not_before_ms(self, asked: Asked, timestamp_ms: int) -> int:
-        """Bounded: the header must not delay a record for ever."""
+        """Return the not-before time. It is bounded, so that no record is delayed for ever."""
         if names.HOP_NOT_BEFORE not in asked:
             return 0
         longest_ms = max(self._policy.max_delay_ms, LONGEST_HOP_MS)
@@ -231,7 +233,7 @@ class SpecialRequests:
         return target, self._due_ms(asked, timestamp_ms, delay_ms or 0)
 
     def _retry(self, asked: Asked) -> tuple[str, int | None]:
-        """Return target and delay after a failure. After too many the delay is None."""
+        """Return target and delay after a failure. If no attempt is left, the delay is None."""
         raw = asked.get(names.RETRY_GROUP)
         if not raw:
             why = f"{names.RETRY_GROUP} is {shown(raw)}: it must name the consumer group"
@@ -299,7 +301,7 @@ def _read_failures(asked: Asked) -> int:
     raw = asked.get(names.ATTEMPT, b"0")
     if raw is not None and raw.isdigit() and len(raw) <= LONGEST_FAILURES_DIGITS:
         return int(raw)
-    why = f"{names.ATTEMPT} is {shown(raw)}: it must be how often it failed before, from 0"
+    why = f"{names.ATTEMPT} is {shown(raw)}: it must be the number of earlier failures, from 0"
     raise Rejected("retry-bad", why)
 
 
@@ -308,7 +310,7 @@ def read_number(asked: Asked, name: str, code: str = "hop-bad") -> int:
     raw = asked[name]
     if raw is not None and raw.isdigit() and len(raw) <= MAX_DIGITS:
         return int(raw)
-    raise Rejected(code, f"{name} is {shown(raw)}: only the proxy itself writes it")
+    raise Rejected(code, f"{name} is {shown(raw)}: only the proxy writes this header")
 
 
 def _retry_of(asked: Asked) -> tuple[str, int] | None:
@@ -317,5 +319,5 @@ def _retry_of(asked: Asked) -> tuple[str, int] | None:
 
 
 def _longest_immunity_ms(policy: Policy) -> int:
-    """Half messages are never rewritten, so they must end before retention does."""
+    """Half messages are never rewritten, so they must end before retention deletes them."""
     return policy.max_delay_ms if policy.roll_after_ms is None else policy.roll_after_ms // 2

@@ -112,8 +112,8 @@ def test_an_invented_group_is_refused_where_few_targets_are_allowed_with_both_re
     assert isinstance(refused, Rejection)
     assert refused.code == "target-refused"
     assert refused.detail == (
-        "the consumer group pay is not served: name it under the setting retry.groups, or let "
-        "targets.allow fit retry.pay"
+        "the consumer group pay is not served: name it under the setting retry.groups, or let a "
+        "pattern of targets.allow match retry.pay"
     )
 
 
