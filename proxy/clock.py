@@ -1,6 +1,6 @@
 """The logical clock that decides which records are due (docs/exactly-once.md#7-never-early).
 
-It never goes back. If the wall clock is ahead, the broker's clock decides.
+It never goes back. If the wall clock is too far ahead, the broker's clock decides.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Clock:
         self._broker = broker
 
     def observe_broker(self, timestamp_ms: int) -> None:
-        """Note a time that the broker wrote (LogAppendTime): its clock has reached it."""
+        """Note a timestamp by the broker (LogAppendTime): the broker's clock has reached it."""
         self._stamp_ms = max(self._stamp_ms, timestamp_ms)
         read_at_ms = self._monotonic_ms()
         if self._broker is not None and timestamp_ms > self._broker.after(read_at_ms):
@@ -119,12 +119,12 @@ class Clock:
         return None if self._broker is None else self._broker.after(self._monotonic_ms())
 
     def ahead_ms(self, epoch_ms: int) -> int:
-        """Return ms until this time by the broker's clock, else by this one; at least 0."""
+        """Return the ms until this time by the broker's clock, or this one if that is unknown."""
         broker_ms = self.broker_ms
         return max(0, epoch_ms - (self.now_ms() if broker_ms is None else broker_ms))
 
     def _confirmed(self, wall_ms: int, read_at_ms: int) -> bool:
-        """The broker's time needs no confirmation, and a contradiction to it never expires."""
+        """Return whether a jump of the wall clock is believed: never against the broker's time."""
         if self._broker is not None:
             return False
         if self._stamp_ms >= wall_ms - self.max_step_ms:

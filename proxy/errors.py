@@ -148,7 +148,7 @@ def _is_installed(module: str) -> bool:
 
 
 def require(extra: Extra, what: str) -> None:
-    """Raise ExtraMissing unless the extra is installed. `what` begins the sentence."""
+    """Raise ExtraMissing unless the extra is installed. `what` names the feature that needs it."""
     if names := lacking(extra):
         raise ExtraMissing(
             f"{what} needs the extra `{extra}`, which is not installed ({', '.join(names)}).",

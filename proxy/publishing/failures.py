@@ -14,7 +14,7 @@ class ClientStuck(SessionLost):
 
 
 class TransactionAborted(Exception):
-    """Aborted, and may be made again. `code`: the error code behind it."""
+    """The transaction was aborted, and may be made again. `code`: the error code of the cause."""
 
     def __init__(self, why: str, code: int | None = None) -> None:
         super().__init__(why)
@@ -22,23 +22,23 @@ class TransactionAborted(Exception):
 
 
 class PartitionsUnavailable(Exception):
-    """Given up. Another producer may repeat it without the unavailable partitions. This producer's
-    next transaction would wait until the end of this one is written there."""
+    """The transaction is given up. Another producer may repeat it without records for unavailable
+    partitions. This producer's next transaction would have to wait for these partitions."""
 
 
 class AbortUnfinished(Exception):
-    """Given up, never committed. Another producer may abort and repeat it, while this one still
-    waits for answers about its sent records."""
+    """The transaction is given up, and was not committed. Another producer may abort and repeat it,
+    while this one still waits for answers about its sent records."""
 
 
 class GroupMoved(Exception):
-    """Aborted: the group has gone on. Poll the consumer, then plan the owned shards anew
-    (KIP-447)."""
+    """The transaction was aborted, because the group has a new generation. Poll the consumer, then
+    plan the owned shards anew (KIP-447)."""
 
 
 class Throttled(Exception):
-    """Given up, never committed: too large for the broker's quota. Plan the shards anew,
-    smaller."""
+    """The transaction is given up, and was not committed: it is too large for the broker's quota.
+    Make smaller plans of the shards."""
 
 
 class NotFlushed(Exception):

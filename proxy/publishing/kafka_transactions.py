@@ -34,9 +34,9 @@ log = structlog.get_logger(__name__)
 
 
 class CommitThread(Executor):
-    """A thread that waits for commits, and keeps no process alive. A call of the client library may
-    never return, and the standard library's executors would join their threads at the end of the
-    process."""
+    """A thread that waits for commits, and does not keep the process alive. A call of the client
+    library may never return, and the standard library's executors would join their threads at the
+    end of the process."""
 
     def __init__(self) -> None:
         self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
@@ -71,21 +71,21 @@ LOOK_EVERY_S: Final = 0.5
 SLOW_AFTER_S: Final = 1.0
 DOUBLED_AT_MOST: Final = 3
 DOUBLED_FOR_S: Final = 60.0
-"""Each producer left behind in this time doubles the patience: the broker may only be slow."""
+"""Each producer replaced in this time doubles SLOW_AFTER_S, as the broker may only be slow."""
 FLUSH_SLICE_S: Final = 0.25
 ABORT_CALLS: Final = 20
-"""These calls share CALL_TIMEOUT_S. Each purges records that the client library queued again."""
+"""At most this many abort calls share CALL_TIMEOUT_S. Each purges records that are queued again."""
 BUSY_PAUSE_S: Final = 0.02
 STUCK_AFTER_S: Final = 2.0
-"""A call that has not returned this long after its time-out never will."""
+"""A call that has not returned this long after its time-out never returns."""
 WRITTEN_WITHIN: Final = 0.4
 SENT_WITHIN: Final = 0.7
-"""Shares of transaction.timeout.ms, after which the broker fences the producer."""
+"""Records must be produced, and must arrive, within these shares of transaction.timeout.ms."""
 CAUSE_TIMEOUT_S: Final = 1.0
 TRANSACTIONAL_IDS: Final = 8
-"""A producer left behind keeps its id busy until all partitions are back. The ids spread over
-coordinators: one unfinished transaction can block a broker's others for its request.timeout.ms, 30
-s."""
+"""A replaced producer keeps its id busy until all partitions are back. Ids have different
+coordinators: an unfinished transaction can block all others of its coordinator for the broker's
+request.timeout.ms (30 s)."""
 
 OTHER_GENERATION: Final = frozenset(
     {
@@ -95,12 +95,12 @@ OTHER_GENERATION: Final = frozenset(
         KafkaError.FENCED_INSTANCE_ID,
     }
 )
-"""A static member that rejoins fences its earlier self. If another process did, the consumer learns
-it at its next fetch."""
+"""A static member that rejoins fences its earlier self. If another process took its place, the
+consumer learns this at its next fetch."""
 
 
 class PendingCommit:
-    """A commit on its way: it is given up before the broker is asked, or the broker decides."""
+    """A commit on its way. It is given up before the broker is asked, or the broker decides."""
 
     def __init__(self, until_s: float = math.inf) -> None:
         self.result: Future[None]
@@ -121,7 +121,7 @@ class KafkaTransactions:
 
     `new_producer` takes the number of its transactional id. It fences every producer with the same
     id, and settles their open transactions. `timeout_s` is the producers' transaction.timeout.ms.
-    Records carry the time of `stamp_ms`: a broker refuses the time of a wrong wall clock.
+    Records get the timestamp `stamp_ms`, because a broker may refuse the time of a wrong clock.
     """
 
     def __init__(
@@ -143,8 +143,8 @@ class KafkaTransactions:
         self._open()
 
     def begin(self, offsets: Sequence[TopicPartition], group_metadata: object) -> None:
-        """Begin a transaction. Raises like `wait_for`. While the broker throttles, the offsets go
-        first: on the same connection they would wait behind the records."""
+        """Begin a transaction. Raises like `wait_for`. While the broker throttles, the offsets are
+        sent first: on the same connection they would wait for the records."""
         self.producer.begin_transaction()
         throttling, now_s = self._throttling, time.monotonic()
         self._watched_s, self._time_ms = throttling.now_s(), self._stamp_ms()
@@ -156,8 +156,8 @@ class KafkaTransactions:
 
     def deliver(self, batch: Batch[Entry]) -> None:
         """Stamp and produce deliveries without delivery reports. Entries are unpacked just before
-        they are produced, while their bytes are in the caches. Arguments by name make `produce` a
-        quarter slower."""
+        they are produced, so that the CPU's caches have their bytes. Arguments by name would make
+        `produce` a quarter slower."""
         prefix, produce, time_ms = batch.ingress.prefix, self.producer.produce, self._time_ms
         for start in range(0, len(batch.deliveries), UNPACKED_AT_ONCE):
             part = batch.deliveries[start : start + UNPACKED_AT_ONCE]
@@ -218,7 +218,7 @@ class KafkaTransactions:
         return self._throttling.has_held_up_since(self._watched_s)
 
     def wait_for(self, pending: PendingCommit, finds_unavailable: Callable[[], bool]) -> None:
-        """Return once it is committed. Without progress, ask `finds_unavailable`. Raises
+        """Return once `pending` is committed. Without progress, ask `finds_unavailable`. Raises
         PartitionsUnavailable, TransactionAborted, AbortUnfinished, GroupMoved, SessionLost if the
         result stays unknown, ClientStuck if the client library ignores its time-out."""
         while True:
@@ -263,7 +263,7 @@ class KafkaTransactions:
         self._open()
 
     def fence_producer(self) -> None:
-        """Go on with another producer of the same id, which aborts for this one."""
+        """Go on with another producer of the same id, which aborts this one's transaction."""
         self.close()
         self._open()
 
@@ -349,9 +349,9 @@ def _call(
 
 
 def _failure(producer: Producer, pending: PendingCommit, error: KafkaError) -> Exception:
-    """Abort if that is possible. Otherwise the result is unknown (docs/exactly-once.md, rule 6),
-    and the next session asks the broker. Repeating a call after a time-out can wait for ever
-    (librdkafka 2.16: send_offsets_to_transaction, after a broker was killed)."""
+    """Abort if that is possible, and return the error. Otherwise the result is unknown
+    (docs/exactly-once.md, rule 6). The call is not repeated after a time-out: this can wait for
+    ever (librdkafka 2.16: send_offsets_to_transaction, after a broker was killed)."""
     if not error.txn_requires_abort():
         return SessionLost(error.str())
     pending.moved_at_s = time.monotonic()
@@ -364,9 +364,9 @@ def _failure(producer: Producer, pending: PendingCommit, error: KafkaError) -> E
 def _abort(producer: Producer) -> None:
     """Abort a transaction whose commit was not asked for, or was refused.
 
-    A time-out leaves nothing unknown. librdkafka (2.16) purges its queues as the call begins. A
-    record behind a refused one is queued again after that, and never sent: the next call purges it.
-    One record can stay for ever ("skipped sequence numbers"). Raises AbortUnfinished then.
+    It was not committed, also after a time-out. librdkafka (2.16) purges its queues as the call
+    begins. It then queues records again that came after a refused one, and never sends them. The
+    next call purges these. Raises AbortUnfinished if one stays ("skipped sequence numbers").
     """
     error: KafkaError
     for _ in range(ABORT_CALLS):

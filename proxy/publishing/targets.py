@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 ANSWER_TIMEOUT_S: Final = 1.0
 ASKED_ONE_BY_ONE: Final = 20
-"""For more topics it is cheaper to ask for all topics."""
+"""For more topics than this it is cheaper to ask about all topics of the cluster."""
 LOGGED_AT_ONCE: Final = 20
 
 
@@ -42,8 +42,8 @@ class PartitionState(NamedTuple):
 
 
 def listed_states(admin: AdminClient, topics: set[str]) -> dict[str, list[PartitionState]]:
-    """Read the metadata of existing topics from any broker, perhaps not of all. Asking for a
-    missing topic can create it."""
+    """Read metadata from any broker, perhaps not for all topics. The topics must exist, because a
+    question about a missing topic can create it."""
     found: dict[str, list[PartitionState]] = {}
     wanted: Iterable[str | None] = topics if len(topics) <= ASKED_ONE_BY_ONE else [None]
     for topic in wanted:
@@ -75,8 +75,9 @@ def read_configs(
 
 
 class UnavailablePartitions:
-    """Finds unavailable partitions. Logs each once, and its return. min.insync.replicas is asked
-    for each time, since an operator may change it. It counts as 1 if the proxy may not see it."""
+    """Finds unavailable partitions. Logs when each becomes unavailable, and available again. Each
+    time it asks for min.insync.replicas, which an operator may change. If the proxy has no right to
+    see it, it counts as 1."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
@@ -129,7 +130,7 @@ def _reasons(states: Iterable[PartitionState], least_in_sync: int) -> Iterator[t
 
 
 MISSING_FOR_MS: Final = 5_000
-"""A topic created in between is found after this time at the latest."""
+"""Refusals are asked about again after this time, and so a topic that was created is found."""
 KNOWN_FOR_MS: Final = 60_000
 DOUBTED_AFTER_MS: Final = 5_000
 """After this time an answer is doubted: the topic may have got more partitions."""
@@ -138,7 +139,7 @@ REMEMBERED: Final = 100_000
 ASK_TIMEOUT_S: Final = 10.0
 FIRST_ASK_TIMEOUT_S: Final = 1.0
 RENEWED_WITHIN_MS: Final = 15_000
-"""An answer that is not waited for has come by then, or none will (ASK_TIMEOUT_S)."""
+"""While an answer is renewed, the old one counts for this time. It exceeds ASK_TIMEOUT_S."""
 UNKNOWN: Final = "target-unknown"
 UNANSWERED: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT})
 CREATED_ASKED_TIMES: Final = 20
@@ -146,8 +147,8 @@ CREATED_PAUSE_S: Final = 0.05
 
 
 class Targets:
-    """Keeps `known` up to date. `create` makes a missing topic. It returns None on success, else
-    why not, or ""."""
+    """Keeps `known` up to date. `create` makes a missing topic, and returns None. If it cannot, it
+    returns the reason, or "" if it may not."""
 
     def __init__(
         self,
@@ -160,7 +161,7 @@ class Targets:
         self.known = KnownTargets(is_compressing=is_compressing)
         self._unavailable = UnavailablePartitions(admin)
         self._waited_for_ms: dict[str, int] = {}
-        """Time of the last awaited answer about a topic: it is no older."""
+        """Time of the last question about a topic that was waited for."""
         self._renewed: dict[str, Future[TopicDescription]] = {}
         self._tried_until_ms: dict[str, int] = {}
         self._untimely_until_ms: dict[str, int] = {}
@@ -202,8 +203,8 @@ class Targets:
             self.known.rules[topic] = TopicRules(largest_bytes, is_compacted)
 
     def find_unavailable(self, topics: set[str], now_ms: int) -> bool:
-        """Ask at once for unavailable partitions, since records do not arrive. Return whether there
-        are any. The proxy's own topics are only logged."""
+        """Ask now for unavailable partitions, because records do not arrive. Return whether there
+        are any. For the proxy's own topics they are only logged."""
         existing = {topic for topic in topics if self.known.refusal(topic) is None}
         asked = existing | self.known.unavailable.keys()
         for topic, reasons in self._unavailable.of(listed_states(self._admin, asked)).items():
@@ -227,7 +228,7 @@ class Targets:
         self._unavailable.clear()
 
     def _try_again(self, topics: set[str], now_ms: int) -> None:
-        """Drop old refusals of sizes and times: no answer says that they are over."""
+        """Drop old refusals of sizes and times, because no answer says that they no longer hold."""
         for topic in topics & self.known.untimely.keys():
             if self._untimely_until_ms.setdefault(topic, now_ms + MISSING_FOR_MS) <= now_ms:
                 del self.known.untimely[topic], self._untimely_until_ms[topic]
@@ -253,7 +254,7 @@ class Targets:
                 time.sleep(CREATED_PAUSE_S)
 
     def _renew(self, topics: Sequence[str], now_ms: int) -> None:
-        """Ask about these without waiting, and note the answers that have come."""
+        """Ask about these topics without waiting, and note the answers that have come."""
         for some in _pieces(topics):
             self._renewed |= self._describe(some, ASK_TIMEOUT_S)
         self.known.until_ms |= dict.fromkeys(topics, now_ms + RENEWED_WITHIN_MS)
@@ -265,8 +266,9 @@ class Targets:
         self._note_answers({t: one for t, one in come.items() if not _is_unanswered(one)}, now_ms)
 
     def _ask(self, topics: Sequence[str], now_ms: int) -> None:
-        """Ask about these and wait. Only the controller describes topics. If it is gone, the client
-        would wait for minutes. A question about any existing topic shows it another one."""
+        """Ask about these topics and wait. Only the controller describes topics. If it is gone, the
+        client would wait for minutes. A question about any existing topic shows the client a new
+        controller."""
         for some in _pieces(topics):
             self._waited_for_ms |= dict.fromkeys(some, now_ms)
             for timeout_s in (FIRST_ASK_TIMEOUT_S, ASK_TIMEOUT_S):

@@ -17,21 +17,21 @@ Direction = Literal["writing", "reading"]
 
 UNBOUNDED: Final = 2**40
 LEAST_BYTES: Final = 1_000
-"""No bound is lower. One record may always go, of any size."""
+"""Lowest limit of a transaction's bytes. One record of any size may always be sent."""
 TELLING_BYTES: Final = 256_000
-"""A throttled transaction below this size does not show the bound of a large one."""
+"""A throttled transaction below this size does not show the right limit for a large one."""
 RECORD_BYTES: Final = 100
 """Approximate size of a record's stamps, or of an outcome in its place."""
 LONG_S: Final = 3.0
-"""The bound may grow after a transaction that took no longer, with the wait after it."""
+"""The limit may grow after a transaction that took at most this long, with the wait after it."""
 SLOW_S: Final = 5.0
-"""The bound shrinks after a longer transaction. A quota on requests alone makes four seconds."""
+"""The limit shrinks after a longer transaction. A quota on requests alone makes four seconds."""
 SHRUNK_TO: Final = 8
-"""A transaction that was given up was far too large, by an unknown factor."""
+"""After a transaction that was given up the limit is divided by this. It was far too high."""
 GROWN_BY: Final = 1.25
-"""The quota's window hides the limit at first, so the bound must grow slowly."""
+"""The window of a quota hides at first that it is exceeded, so the limit must grow slowly."""
 SETTLED_AFTER_S: Final = 15.0
-"""The broker still counts the requests of a transaction that was given up."""
+"""For this time after a transaction was given up, the broker still counts its requests."""
 RECENT_S: Final = 60.0
 LOG_EVERY_S: Final = 60.0
 REMEDY: Final = "docs/operations/runbook.md#delayproxythrottled"
@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 
 class Throttling:
-    """The quotas of one worker. They outlive sessions, so that the next one knows the bound.
+    """Knows the quotas of one worker. It outlives sessions, so that the next one knows the limit.
     `count` gets the direction and seconds of each throttled answer. `written` and `read` are the
     clients' `throttle_cb`, called in any thread, within another call."""
 
@@ -81,8 +81,8 @@ class Throttling:
 
     @property
     def is_reading_recent(self) -> bool:
-        """Whether the broker throttled a consumer in the last minute. A second fetch of bytes is
-        costly then."""
+        """Whether the broker throttled a consumer in the last minute. Then it is costly to fetch
+        records twice."""
         return bool(self.read_until_s) and self.now_s() < self.read_until_s + RECENT_S
 
     def has_held_up_since(self, since_s: float) -> bool:
@@ -90,8 +90,9 @@ class Throttling:
         return bool(self.until_s) and (self.until_s > since_s or self._heard_s >= since_s)
 
     def committed(self, size_bytes: int, began_s: float, took_s: float) -> None:
-        """Note a commit, and adapt the bound. A throttled transaction bounds the next ones to
-        `LONG_S` at its pace. A full one lets the bound grow if quick, and halves it if slow."""
+        """Note a commit, and adapt the limit. After a throttled transaction the next ones may have
+        the bytes that take `LONG_S` at its pace. A transaction of at least half the limit lets the
+        limit grow if it was quick, and halves it if it was slow."""
         if not self.until_s:
             return
         whole_s = took_s + self.wait_ms() / 1_000

@@ -32,7 +32,7 @@ REFUSAL_CODES: Final = {
     KafkaError.POLICY_VIOLATION: INVALID,
     KafkaError.INVALID_TIMESTAMP: INVALID,
 }
-"""Errors that a record meets each time. All others are the broker's or the network's."""
+"""Errors that the same record causes at each try. Others come from the broker or the network."""
 RAISED_CODES: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: "too-large",
     KafkaError._UNKNOWN_PARTITION: "partition-unavailable",
@@ -41,8 +41,8 @@ RAISED_CODES: Final = {
 
 
 class TrackedSender:
-    """Sends the records of one transaction attempt with a delivery report each. Record batches end
-    before a known limit of the topic. Records in `refusals.alone` get their own."""
+    """Sends the records of one transaction attempt with a delivery report each. Record batches stay
+    below a known limit of the topic. Each record in `refusals.alone` gets its own record batch."""
 
     def __init__(
         self,
@@ -97,13 +97,14 @@ class TrackedSender:
             raise raised
         self._raised = raised
         what = f"{record.topic}/{record.partition}" if is_partition else "kafka: message.max.bytes"
-        why = f"the proxy's own client does not send it: {error.str()} ({what})"
+        why = f"the proxy's client library does not send the record: {error.str()} ({what})"
         self._refusals.reports[ref] = Report(
             Rejection(code, why), record.topic, record.is_dead_letter, size_bytes, was_alone=True
         )
 
     def _fits(self, topic: str, fills_bytes: int, limit_bytes: int | None) -> bool:
-        """Return whether it fits into the record batch, as if the topic had one partition."""
+        """Return whether a record fits into the current record batch of the topic. All partitions
+        of the topic are counted as one."""
         if limit_bytes is None:
             return True
         grown_bytes = fills_bytes - RECORD_BATCH_BYTES
@@ -127,7 +128,7 @@ def _report(
     error: KafkaError | None,
     _: Message,
 ) -> None:
-    """Take a report into the attempt's `reports`: a producer left behind may report late."""
+    """Note a report in the `reports` of its attempt. A replaced producer may report late."""
     code = None if error is None else REFUSAL_CODES.get(error.code())
     if error is not None and code is not None and record.ref is not None:
         rejection = Rejection(code, f"the broker refused the record: {error.str()}")

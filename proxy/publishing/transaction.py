@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 FRUITLESS_ABORTS: Final = 8
 """The session ends after this many aborts in a row without a new fact."""
 GIVE_UP_AFTER_S: Final = 30.0
-"""After this time a new producer finds out the result: max.poll.interval.ms limits the wait."""
+"""After this time the session ends: max.poll.interval.ms limits the wait for one transaction."""
 
 
 @dataclass(slots=True)
@@ -56,9 +56,9 @@ class Publisher:
         group_metadata: object,
         now_ms: int,
     ) -> "Transaction":
-        """Send one transaction. Wait for it before the next one. Waiting raises GroupMoved,
-        Throttled, or SessionLost: the result is unknown or this producer was fenced, so memory is
-        not trusted."""
+        """Send one transaction. Call its `wait` before the next `publish`. It raises GroupMoved,
+        Throttled, or SessionLost. After SessionLost memory is not trusted: the result is unknown or
+        this producer was fenced."""
         transaction = Transaction(self, batches, offsets, group_metadata, now_ms)
         self.last_topics = transaction.topics
         transaction.send()
@@ -95,16 +95,16 @@ class Transaction:
         self._aborts = self._fruitless = 0
         self._written: Sequence[Batch[Any]] = ()
         self._commit: PendingCommit | None = None
-        """None: the broker has nothing, or has aborted it."""
+        """None: the commit was not asked for, or the transaction was aborted."""
         self._given_up: Exception | None = None
-        """It is not made again. After SessionLost only the broker knows how it ended."""
+        """Why the transaction is not made again. After SessionLost only the broker knows."""
         self.committed_at_s = 0.0
         """Time of the broker's answer, by the monotonic clock. `wait` may return much later. 0: not
         committed."""
 
     def send(self) -> None:
-        """Produce everything and ask for the commit, without waiting for it. Brokers are asked
-        about targets before: that can outlast a transaction."""
+        """Produce all records and ask for the commit, without waiting for it. Questions about
+        targets come before, because their answers can take longer than a transaction may last."""
         while self._commit is None and self._given_up is None:
             self._look_up()
             try:
@@ -190,8 +190,8 @@ class Transaction:
                     self._kafka.produce(record)
 
     def _write_carefully(self, care: Dispatcher) -> None:
-        """Produce the resolved batches. The first attempt has no reports unless refusals are
-        known."""
+        """Produce the resolved batches. The first attempt has no delivery reports unless refusals
+        or limits of topics are known."""
         self._written = self._resolved
         kafka, records, known = self._kafka, self._by.records, self._by.targets.known
         tracked = TrackedSender(kafka.produce, kafka.flush, known, self._by.refusals)
@@ -205,8 +205,8 @@ class Transaction:
         tracked.end()
 
     def _finds_unavailable(self) -> bool:
-        """Return whether there are partitions that cannot be written to, and may be waited for. The
-        last transaction counts, too: this one begins when that has ended in all partitions."""
+        """Return whether partitions that this transaction waits for are unavailable. It also waits
+        until the last transaction has ended in all partitions, so they count, too."""
         ingress = {batch.ingress.topic for batch in self._batches}
         suspected = self._asked | self._topics_before | ingress | self._by.records.own_topics
         return self._by.targets.find_unavailable(suspected, self._now_ms)
@@ -262,7 +262,7 @@ class Transaction:
             raise error
 
     def _note_unfinished(self, unfinished: AbortUnfinished, learnt: int) -> None:
-        """Let another producer abort it. This one may wait for minutes."""
+        """Let another producer abort the transaction, because this one may wait for minutes."""
         if self._kafka.is_throttled:
             self._kafka.fence_producer()
             self._given_up = Throttled(str(unfinished))

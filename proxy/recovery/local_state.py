@@ -43,12 +43,12 @@ log = structlog.get_logger(__name__)
 # from the ingress. After a change of the setting a folder may hold both.
 
 BUDGET_S: Final = 1.0
-"""Reading stops after this time. Entries with bodies are delivered first."""
+"""Reading back stops after this time. The entries that have their bodies by then are delivered."""
 JUMP_S: Final = 0.002
 JUMP_BYTES: Final = 512 * 1024
 """Measured: a jump to an offset costs the time of reading this many bytes."""
 JUMP_RECORDS: Final = 2_000
-"""Measured: the same for this many small records."""
+"""Measured: a jump also costs the time of reading this many small records."""
 LEAST_CHUNK: Final = 64
 
 ReadBack: TypeAlias = Callable[[Sequence[int], int], Mapping[int, Message]]
@@ -106,7 +106,7 @@ class FetchedBodies:
     def due(self, now_ms: int, max_entries: int, max_bytes: int = PEEK_BYTES) -> Due:
         found = self._inner.due(now_ms, max_entries, max_bytes)
         fitting = _fitting(found.entries, max_bytes)
-        if self._held_bytes > 2 * max_bytes:  # entries due earlier may have come since
+        if self._held_bytes > 2 * max_bytes:  # earlier entries may have come since
             self._hold(self._held[entry[1]] for entry in fitting if entry[1] in self._held)
         self._fetch(fitting)
         whole: list[Entry] = []
@@ -166,8 +166,8 @@ def _fitting(entries: list[Entry], max_bytes: int) -> list[Entry]:
 
 
 def _chunk(entries: Sequence[Entry], gap: int, left_s: float) -> Sequence[Entry]:
-    """Return the first entries that can be read in about `left_s`. Large chunks have smaller
-    gaps."""
+    """Return the first entries that can be read in about `left_s`. A large chunk costs less for
+    each entry, because its gaps are smaller."""
     chunk = entries
     while len(chunk) > LEAST_CHUNK and _cost_s(chunk, gap) > left_s:
         chunk = chunk[: len(chunk) // 2]
@@ -220,7 +220,7 @@ def _files(folders: Iterable[Path]) -> Iterator[Path]:
 FILES_EACH: Final = 64
 """Approximate number of open files and mappings of a busy partition."""
 FILES_BESIDE: Final = 256
-"""Open files of connections, clients and libraries."""
+"""Approximate number of other open files: of connections, clients and libraries."""
 
 
 def size_and_free_bytes(folder: Path) -> tuple[int, int]:
@@ -254,9 +254,10 @@ def say_if_too_few(partitions: int) -> None:
 # at a time, a shard's folder to one worker.
 
 STUBS: Final = "stubs"
-"""File in a shard's folder: some entries may have stubs for bodies."""
+"""File in a shard's folder. If it exists, some entries may have stubs instead of bodies."""
 COMMITTED: Final = "committed"
-"""File in a shard's folder: its partition had a committed offset, so it must not start over."""
+"""File in a shard's folder. If it exists, its partition had a committed offset, and must not start
+over."""
 IDS: Final = "ids"
 LOCK_FILE: Final = "lock"
 SHARD: Final = re.compile(r"-\d+@[^@]+$")
@@ -301,8 +302,8 @@ def locked_data_dir(data_dir: Path) -> Iterator[None]:
 
 
 class LocalState:
-    """Opens shards' folders at the committed position. The marker file STUBS stays until a folder
-    is opened without the setting and with nothing pending."""
+    """Opens shards' folders at the committed position. The marker file STUBS stays until the folder
+    is opened without `stores_stubs` and has no pending record."""
 
     def __init__(
         self,
@@ -323,8 +324,8 @@ class LocalState:
         return any(self._data_dir.glob(f"{self._topic}-{partition}@*/{COMMITTED}"))
 
     def mark_committed(self, partitions: Iterable[int]) -> None:
-        """Remember that these have committed offsets. A full disk may refuse: the settings topic
-        knows too."""
+        """Note that these partitions have committed offsets. Errors, as of a full disk, are
+        ignored, because the settings topic has the same note."""
         for folder in self.folders(partitions):
             with suppress(OSError):
                 (folder / COMMITTED).touch()
@@ -343,8 +344,8 @@ class LocalState:
                 time.sleep(0.2)
 
     def open_register(self, partition: int, at: Position, covered: int) -> Register:
-        """Open the register of ids. One ahead of a store that lost its memory (RocksDB) is started
-        anew: a replay would skip ids."""
+        """Open the register of ids. If it is ahead of a store that lost its memory (RocksDB), start
+        another, because a replay would skip ids."""
         folder = self._folder(partition) / IDS
         register = open_register(folder, replace(_committed(at), next_offset=covered))
         if register.report.aside is not None:

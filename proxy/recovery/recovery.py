@@ -34,7 +34,7 @@ from proxy.scheduling.shard import CountIntake, Shard
 from storage.store import Store
 
 READ_BACK_GAP: Final = 500
-"""Undecided half messages lie close together: gaps of this many records are read through."""
+"""Gaps of this many offsets are read through, as undecided half messages lie close together."""
 SETTING: Final = "recovery: accept_loss_below"
 REMEDY: Final = "docs/operations/runbook.md#a-watermark-lies-ahead"
 
@@ -67,8 +67,8 @@ class Recovery:
         self._readers: dict[str, RequestReader] = {}
 
     def take_over(self, partitions: Sequence[int]) -> dict[int, Shard]:
-        """Return one shard for each partition. If one fails the others are closed. Skipped ranges
-        of another instance must be known before the first record is read."""
+        """Return one shard for each partition. If one fails, the others are closed. All ranges that
+        an operator has skipped must be known before the first record is read."""
         if partitions:
             self._policies.catch_up()
         committed = self._ingress.committed(partitions)
@@ -231,8 +231,8 @@ class Recovery:
         return Position.start(accepted, self._digest, self._topic_id)
 
     def _under_own_policy(self, position: Position, end: int) -> Position:
-        """Put the current policy in force. Unsigned rewritten records count up to the partition's
-        end."""
+        """Put the current policy in force. The first policy with signatures counts only from the
+        partition's end on, because earlier rewritten records are unsigned."""
         policy, own = self._policies.policy, self._policies.policy(self._digest)
         before = policy(position.digest_in_force())
         is_first_signed = own.hop_key is not None and before.hop_key is None

@@ -14,7 +14,7 @@ from proxy.scheduling.shard import Shard
 from proxy.telemetry.metrics import Metrics
 
 MOST_COUNTED: Final = 1_000
-"""Limit for purges whose shard left before they were done."""
+"""At most this many purges are counted. The count of one whose shard left is never taken out."""
 
 log = structlog.get_logger(__name__)
 
@@ -64,7 +64,7 @@ class PurgeLog:
         """Records ended by each purge that is not done, at most MOST_COUNTED purges."""
 
     def note(self, shard: Shard, position: Position, outcomes: Sequence[Outcome]) -> None:
-        """Note a transaction of the shard. `position` is committed already."""
+        """Note a committed transaction and its position, before the shard confirms them."""
         purges, before = shard.purges, shard.position
         for offset, purge in purges.between(before.next_offset, position.next_offset):
             origin = shard.ingress.origin(offset)

@@ -19,14 +19,14 @@ log = structlog.get_logger(__name__)
 
 
 class MemoryBudget:
-    """One worker's memory (setting `memory`). Nothing is fetched while `is_exceeded`. That ends by
-    itself: committed records are written out without any fetch."""
+    """One worker's memory (setting `memory`). Nothing is fetched while `is_exceeded`. This ends
+    without a fetch, because committed records are written to disk."""
 
     def __init__(self, shares: MemoryShares) -> None:
         self._shares = shares
         self._kept_bytes = self._peeked_bytes = 0
         self.left_bytes = self._planned_bytes = 0
-        """For the next transaction: bytes left, and due bodies in memory after the last plan."""
+        """For the next transaction: bytes that it may add, and due bodies already in memory."""
         self.used_bytes = 0
         self.is_exceeded = False
 
@@ -57,8 +57,8 @@ class MemoryBudget:
         self.left_bytes = min(self._shares.transaction, most_bytes) - ending_bytes
 
     def plan(self, shard: Shard, now_ms: int, max_records: int, sweep: SweepLimits) -> Plan:
-        """Return the shard's plan within the bytes that are left. Bodies in memory may always
-        go."""
+        """Return the shard's plan within the bytes that are left. Bodies that are in memory already
+        need no free share."""
         peeked_bytes = shard.view.peeked_bytes
         unpeeked_bytes = max(0, self._shares.transaction - self._planned_bytes)
         max_bytes = min(self.left_bytes, peeked_bytes + unpeeked_bytes)
@@ -105,7 +105,7 @@ class BackPressure:
 
     def look_at_limits(self, partition: int, shard: Shard) -> None:
         """Pause reading of this shard at a limit of `admission`, or resume it. A shard that catches
-        up or awaits a move reads on: paused records leave only by their moves."""
+        up or awaits a move reads on, because paused records end only by their moves."""
         reached, was_full = None, partition in self._full
         if shard.state is State.READY and shard.admission.awaited_move is None:
             reached = self._limits.reached(shard, is_full=was_full)
@@ -123,9 +123,9 @@ class BackPressure:
     def apply(
         self, shards: Mapping[int, Shard], awake: Mapping[int, Shard], *, is_memory_exceeded: bool
     ) -> None:
-        """Pause the partitions with waiting records, or all if no record has room. A partition that
-        catches up is read on for an operator or the reserve: it delivers nothing before. A pause
-        makes the client library drop its buffer and fetch again."""
+        """Pause the partitions with a backlog, or all if no record has room. If an operator or the
+        disk reserve asks for the pause, partitions that catch up are read on: they deliver nothing
+        before. A pause makes the client library drop its buffer and fetch again."""
         if is_memory_exceeded != self._was_memory_exceeded:
             self._was_memory_exceeded = is_memory_exceeded
             log.info(
@@ -148,8 +148,8 @@ class BackPressure:
             self.resume(self._paused - held)
 
     def resume(self, partitions: Iterable[int]) -> None:
-        """Fetch these again. The client library remembers a pause when a partition goes and comes
-        back."""
+        """Fetch these partitions again. The client library would remember a pause when a partition
+        goes and comes back."""
         if paused := self._paused.intersection(partitions):
             self._ingress.resume(paused)
             self._paused -= paused

@@ -21,21 +21,21 @@ LATEST_PROGRESS_MS: Final = 500
 """Longest time until read offsets are committed, even if other shards make transactions."""
 BUSY_RECORDS: Final = 32
 BUSY_INTERVAL_MS: Final = 10
-"""Interval after BUSY_RECORDS or more. A transaction costs the broker as hundreds of records do."""
+"""Interval after BUSY_RECORDS or more. A transaction costs the broker like hundreds of records."""
 AMPLE_RECORDS: Final = 500
 AMPLE_RECORDS_A_MS: Final = 64
 LONGEST_INTERVAL_MS: Final = 50
 """Beyond AMPLE_RECORDS the interval grows, since the broker needs the cores, too."""
 FIRST_RECORDS: Final = 2_000
-"""Least bound of a transaction, so that the start of a burst waits for no long one."""
+"""A transaction may always have this many records. The first one of a burst has no more."""
 FETCHED_A_SHARD: Final = 10
-"""Least records of a fetch for each shard with work, since each shard costs a turn time."""
+"""A fetch may take this many records for each shard with work, as each costs time in a turn."""
 LONG_TRANSACTION_S: Final = 3.0
 """A third of transaction.timeout.ms. Each partition written to costs like hundreds of records."""
 UNBOUNDED: Final = 2**31
 """More records than any transaction asks for."""
 LEAST_RECORDS: Final = 1_000
-"""Below this size a transaction gets no shorter: the broker is slow or far away."""
+"""A transaction of less would take as long, because the broker is slow or far away."""
 
 
 class Pacing:
@@ -51,12 +51,12 @@ class Pacing:
         self._interval_ms = self._last_records = self._last_bytes = 0
         self._largest = FIRST_RECORDS
         self.is_busy = self.is_gathering = self.is_light = False
-        """The last transaction held BUSY_RECORDS or more; the next one waits for more records; both
-        are small, so that stores have little to write."""
+        """`is_busy`: the last transaction held BUSY_RECORDS or more. `is_gathering`: the next one
+        waits for more. `is_light`: also, there are so few that stores have little to write."""
 
     @property
     def largest_records(self) -> int:
-        """Most records of any transaction, by the duration of the last ones."""
+        """Limit for the records of a transaction, adapted to the duration of the last ones."""
         most_throttled = max(1, self.throttling.most_bytes // RECORD_BYTES)
         return min(self._limits.transaction_records, self._largest, most_throttled)
 
@@ -88,8 +88,8 @@ class Pacing:
         return self.throttling.read_until_s > 0 and self.throttling.is_reading_recent
 
     def is_progress_due(self, elapsed_ms: int) -> bool:
-        """Return whether to commit shards that were only read on. Each costs a plan, so this is
-        rare."""
+        """Return whether to commit shards in which only reading moved on. Each costs a plan, so
+        this is rare."""
         interval_ms = self._limits.transaction_interval_ms
         is_quiet = elapsed_ms - self._began_ms >= interval_ms
         return is_quiet or elapsed_ms - self._progress_ms >= max(interval_ms, LATEST_PROGRESS_MS)
@@ -102,8 +102,8 @@ class Pacing:
         return {self._idle.popleft() for _ in range(min(IDLE_AT_ONCE, len(self._idle)))}
 
     def begin(self, records: int, elapsed_ms: int, unrated: int = 0, size_bytes: int = 0) -> None:
-        """Begin a transaction with bodies of `size_bytes`. No rate counts the `unrated` records. A
-        full transaction has a backlog that must not wait for the next one."""
+        """Begin a transaction with bodies of `size_bytes`. No rate counts the `unrated` records.
+        After a full transaction the next one need not wait, because there is a backlog."""
         if self._rate.limit is not None:
             self._rate.limit.take(records - unrated, elapsed_ms)
         self.is_busy = records >= BUSY_RECORDS
@@ -134,7 +134,7 @@ class Pacing:
         return self._began_ms + self._interval_ms - elapsed_ms
 
     def rate_wait_ms(self, elapsed_ms: int) -> int:
-        """Return the time for which the rate, or a throttling broker, lets nothing through."""
+        """Return the time for which the rate, or a throttling broker, lets no record end."""
         rate, throttling = self._rate.limit, self.throttling
         rate_ms = 0 if rate is None else rate.wait_ms(elapsed_ms)
         return max(rate_ms, throttling.wait_ms()) if throttling.until_s else rate_ms
@@ -149,9 +149,9 @@ LOOKED_AT_TOGETHER: Final = 64
 
 
 class RestingShards:
-    """The shards without work, which turns leave out: cost grows with the active shards. Only a
-    fetched record changes a resting shard, so its last view holds. A tidy shard's store has nothing
-    to do until the next commit."""
+    """The shards without work. Turns leave them out, so that the cost grows with active shards
+    only. Only a fetched record changes a resting shard, so its last view holds. A tidy shard's
+    store has nothing to do until the next commit."""
 
     def __init__(self) -> None:
         self._tidy: set[int] = set()
@@ -172,8 +172,8 @@ class RestingShards:
 
     def let_rest(self, partition: int, shard: Shard, at: Moment) -> None:
         """Note that the store is tidy. The shard rests until an entry is due if all its records are
-        committed and no purge sweeps. Entries of a transaction under way still count as due, which
-        ends the rest at once."""
+        committed and no purge sweeps. Entries in an uncommitted transaction still count as due, and
+        end the rest immediately."""
         self._tidy.add(partition)
         has_work = shard.has_moved or shard.backlog or shard.ending or shard.is_sweeping
         if has_work or shard.state is not State.READY:

@@ -29,7 +29,7 @@ from storage.store import dues_of, targets_of
 
 LONGEST_WAIT_MS: Final = 50
 SWEPT_AT_ONCE: Final = 300
-"""Most outcomes of purges in one transaction, of all shards: due records wait for them."""
+"""At most this many outcomes of purges are in one transaction, because due records wait for it."""
 TIDY_ENTRIES: Final = 2_048
 TIDY_S: Final = 0.005
 TIDIED_SHARE: Final = 4
@@ -38,7 +38,7 @@ PLAN_S: Final = 1.0
 """Planning stops after this time. The other shards come first in the next turn."""
 
 TraceCommitted: TypeAlias = Callable[[Sequence[Batch[Any]], float, int], None]
-"""Called with a committed transaction's batches, its seconds, and the time."""
+"""Called with a committed transaction's batches, its duration in seconds, and the epoch ms."""
 
 log = structlog.get_logger(__name__)
 
@@ -82,7 +82,7 @@ class Pipeline:
         self._uncommitted_at_first: set[int] = set()
         self._resting, self._awake = RestingShards(), dict[int, Shard]()
         self._may_begin = self._lets_go = False
-        """In this turn a transaction may begin, and paused records may be let go."""
+        """In this turn a transaction may begin, and paused records may be released."""
         self._idle: AbstractSet[int] = frozenset()
         """Shards to be committed in this turn even without changes."""
         self.steps, self._pauses_version = metrics.steps, paused.release.version
@@ -236,7 +236,7 @@ class Pipeline:
         self._drop([p for p in partitions if p in self.shards])
 
     def abandon(self) -> None:
-        """Drop all shards and the transaction under way, whose outcome only the broker knows."""
+        """Drop all shards and the uncommitted transaction, whose result only the broker knows."""
         self._under_way = None
         self._drop(list(self.shards))
 
@@ -262,7 +262,7 @@ class Pipeline:
         self._awake = self._resting.awake(self.shards)
 
     def _put(self, fetched: Fetched, at: Moment) -> int:
-        """Ingest fetched and waiting records. Return the records that the rate still lets end."""
+        """Ingest fetched records and backlogs. Return the number that the rate still lets end."""
         awake, memory, pressure = self._awake, self.memory, self.back_pressure
         ending_anyway = sum(shard.ending for shard in awake.values())
         records_available = self._pacing.records_available(ending_anyway, at.elapsed_ms)

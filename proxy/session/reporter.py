@@ -31,7 +31,7 @@ class AdminSide:
 
     @classmethod
     def of_new_worker(cls, targets_shown: int) -> Self:
-        """Return one for a new worker. `targets_shown` targets have metrics of their own."""
+        """Return the side of a new worker. `targets_shown` targets have metrics of their own."""
         board = StatusBoard(time.monotonic())
         return cls(board, Metrics(board.read, targets_shown), QueryMailbox())
 
@@ -74,7 +74,7 @@ class Reporter:
         self._by_target = self._bytes_by_target = NO_COUNTS
 
     def report(self) -> None:
-        """Take a snapshot. The broker's answers are collected by the next one."""
+        """Take a snapshot. Then ask the broker, whose answers are in the next snapshot."""
         now_ms, shards = self._clock.now_ms(), self._pipeline.shards
         self._count_by_target()
         statuses = tuple(self._shard_status(p, shards[p], now_ms) for p in sorted(shards))

@@ -107,7 +107,7 @@ class KafkaClients:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of one session. Its producer has fenced its predecessor's."""
+    """The parts of one session. The producer of the predecessor is fenced."""
 
     settings_topic: SettingsTopic
     ingress: Ingress
@@ -120,9 +120,9 @@ class Parts:
 
 CALM_FOR_S: Final = 4.0
 FEW_RECORDS: Final = 1_000
-"""More records within CALM_FOR_S need the memory again at once."""
+"""More records than this within CALM_FOR_S would soon need the freed memory again."""
 TRIMS: Final = 8
-"""After this many looks the memtables are on disk, which frees most memory."""
+"""After this many calm looks no more is trimmed. Then the memtables are on disk, not in memory."""
 
 
 def _trim() -> None:
@@ -272,15 +272,15 @@ class Session:
 
 
 class _Owner:
-    """The pipeline, until it has lost partitions. From then on it takes none over."""
+    """Passes calls to the pipeline. Once partitions are lost, no others are taken over."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self.hand_over, self.lose = pipeline.hand_over, pipeline.lose
 
     def take_over(self, partitions: list[int]) -> dict[int, int]:
-        """Take over partitions, but none in a session that ends. The consumer of an evicted member
-        that rejoins within one fetch waits for the committed offsets in vain (librdkafka 2.16)."""
+        """Take over partitions, but none in a session that ends: if an evicted member rejoins
+        within one fetch, its consumer waits for committed offsets in vain (librdkafka 2.16)."""
         return {} if self._pipeline.is_lost else self._pipeline.take_over(partitions)
 
 

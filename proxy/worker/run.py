@@ -95,7 +95,7 @@ class WorkerSnapshots(Collector):
                 self._take(connection, worker)
 
     def statuses(self) -> Sequence[Status]:
-        """Return the newest status of each worker. A starting worker has an unassigned one."""
+        """Return the newest status of each worker. That of a starting worker has no partitions."""
         with self._lock:
             return [status for status, _ in self._latest.values()]
 
@@ -114,7 +114,7 @@ class WorkerSnapshots(Collector):
         except (EOFError, OSError):
             with self._lock:
                 del self._connections[connection]
-                if worker not in self._connections.values():  # a restarted one has another pipe
+                if worker not in self._connections.values():  # a restarted worker has another pipe
                     self._latest.pop(worker, None)
             return
         with self._lock:
@@ -136,7 +136,7 @@ PARENT_GONE: Final = 70
 
 
 class WorkerProcesses:
-    """The worker processes of one `run`, by number. None outlives its parent."""
+    """The worker processes of one `run`, by number. They end with their parent."""
 
     def __init__(
         self, settings: Settings, count: int, snapshots: WorkerSnapshots, workers: Workers
@@ -147,7 +147,7 @@ class WorkerProcesses:
         self._children: dict[int, SpawnProcess] = {}
 
     def run(self, is_stopping: Callable[[], bool]) -> int:
-        """Run all workers until told to stop, or until one refuses. Return the exit code."""
+        """Run all workers until told to stop, or until one cannot go on. Return the exit code."""
         exit_code = 0
         try:
             for worker in range(self._count):
@@ -232,7 +232,7 @@ def _end_with_parent() -> None:
 
 
 ANSWERED_WITHIN_S: Final = 120.0
-"""Longer than any broker's restart."""
+"""A late broker is awaited this long: longer than any broker's restart."""
 
 
 def run(settings: Settings) -> int:
@@ -253,8 +253,8 @@ def run(settings: Settings) -> int:
 
 
 def _await_topics(settings: Settings, is_stopping: Callable[[], bool]) -> int:
-    """Wait for the proxy's topics. Return the number of workers to run. A missing broker is
-    retried. A refused connection fails at once: the address may be wrong."""
+    """Wait for the proxy's topics. Return the number of workers to run. A broker that answers late
+    is awaited. If no broker accepts a connection, fail now: the address may be wrong."""
     deadline = time.monotonic() + ANSWERED_WITHIN_S
     while not is_stopping():
         try:

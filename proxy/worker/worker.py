@@ -44,7 +44,7 @@ LEAVE_AFTER_S: Final = 120.0
 SPREAD_S: Final = 120
 """Instances whose disks fill together leave at different times."""
 ALONE_FACTOR: Final = 10
-"""An instance that began alone and without room stays this many times as long."""
+"""An instance that began without room, because it was alone, stays this many times as long."""
 PROBE: Final = ".room"
 PROBE_BYTES: Final = 4096
 STATIC_MEMBER: Final = re.compile(r"(.+)-\d+[-_][0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -132,7 +132,7 @@ class DiskRoom:
         )
 
     def _is_alone_known(self) -> bool:
-        """Take the newest answer and ask again at intervals. Return False before one has come."""
+        """Return whether a new answer about the group's members has come. Ask at intervals."""
         if self._answer is None and self._now_s() >= self._asked_s + ASK_EVERY_S:
             self._asked_s, self._answer = self._now_s(), self._ask()
         if self._answer is None or not self._answer.done():
@@ -150,14 +150,15 @@ class DiskRoom:
 BACKOFF_S: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 STEADY_AFTER_S: Final = 30.0
 STUCK_AT_MOST: Final = 20
-"""Each stuck client leaves a thread and a producer behind."""
+"""After more stuck clients the process ends. Each has left a thread and a producer behind."""
 FENCED_AT_MOST: Final = 5
-"""After this many fenced short sessions in a row, another process has the name."""
+"""After this many fenced short sessions in a row, another process must have the same name."""
 DEFECTS_AT_MOST: Final = 5
-"""Each lost session drops its memory, so a retry is safe."""
+"""After more defects in a row the worker ends. A retry is safe, as each session has new memory."""
 LOSSES: Final = (SessionLost, KafkaException, StorageError)
 ONCE_RUN: Final = (*LOSSES, BrokerRefused)
-"""A worker waits for a right that was taken away. A right that it never had ends it."""
+"""After its first session a worker also waits for a right that was taken away. A right that is
+missing before ends the worker."""
 SWITCH_S: Final = 0.0005
 """Python's default of 5 ms would delay the commit thread by about a whole commit."""
 
@@ -170,7 +171,8 @@ class SessionLosses:
         self._in_a_row = self._fenced = self._stuck = self._defects = 0
 
     def backoff_s(self, lost: Exception, lasted_s: float) -> float:
-        """Return the wait. Raises InstanceConflict, ClientUnusable, and a defect that repeats."""
+        """Return the time to wait before the next session. Raises InstanceConflict, ClientUnusable,
+        and a defect that repeats."""
         is_first = lasted_s > STEADY_AFTER_S
         self._in_a_row = 1 if is_first else self._in_a_row + 1
         self._stuck += isinstance(lost, ClientStuck)
@@ -195,7 +197,7 @@ def run_worker(
     Raises ProxyError if a person must act.
     """
     sys.setswitchinterval(SWITCH_S)
-    gc.disable()  # the hot path makes no cycles, and a full collection over a shard takes long
+    gc.disable()  # the loop makes no reference cycles, and to collect a whole shard takes long
     clock, refusals = Clock(settings.clock.max_step_ms), Refusals()
     throttling = Throttling(side.metrics.count_throttled)
     losses = SessionLosses(f"{settings.instance_name}-{worker}")
