@@ -60,7 +60,7 @@ def test_every_stage_stands_on_a_pinned_slim_python_or_another_stage(
 
 
 def test_version_that_dependabot_raises_is_the_base(dockerfile: dict[str, Stage]) -> None:
-    text = (REPOSITORY / "image" / "base" / "Dockerfile").read_text("utf-8")
+    text = (REPOSITORY / ".github" / "base" / "Dockerfile").read_text("utf-8")
     (image,) = re.findall(r"^FROM (\S+)$", text, re.MULTILINE)
     assert image in {stage.base for stage in dockerfile.values()}
 
