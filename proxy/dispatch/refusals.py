@@ -117,7 +117,8 @@ class Refusals:
         return self._later_ms
 
     def is_to_be_listed(self, topic: str) -> bool:
-        """Return whether the client library must still ask about a topic that lacks a partition."""
+        """Return whether the client library, which does not know a partition, must ask about the
+        topic."""
         if topic not in self.listed:
             self.unlisted.add(topic)
         return topic in self.unlisted

@@ -260,7 +260,7 @@ def overdue_rules_json(settings: ReleaseSettings) -> str:
 
 
 BURST_MS: Final = 250
-"""Records of this time that a rate has left unused may be delivered in one burst."""
+"""The records that a rate allows in this time may be delivered in one burst."""
 REFILL_MS: Final = 50
 """A rate that is used up lets no record pass for this long, so that there are few transactions."""
 

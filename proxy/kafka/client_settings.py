@@ -190,8 +190,8 @@ def consumer_config(settings: Settings, worker: int) -> dict[str, Any]:
 def lookup_config(settings: Settings) -> dict[str, Any]:
     """Return settings of a consumer for single committed records, outside the group.
 
-    Most fetched records are dropped, so fetches are small. The broker holds a fetch at the log's
-    end, and this delays the next fetch, so it may hold it only briefly.
+    Most fetched records are dropped, so fetches are small. A fetch at the log's end is held by the
+    broker and delays the next fetch, so its wait is short.
     """
     return {
         **common_config(settings),

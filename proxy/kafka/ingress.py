@@ -218,7 +218,7 @@ class LongPoll:
 FETCH_RECORDS: Final = 2_000
 ASK_TIMEOUT_S: Final = 5.0
 STABLE_WITHIN_S: Final = 60.0
-"""Committed offsets are awaited this long. An open transaction of a predecessor hides them."""
+"""Committed offsets are awaited this long. An open transaction of a predecessor can hide them."""
 SUSPECT_AFTER_S: Final = 30.0
 HANGING: Final = (
     "either the broker is away, or a transaction that committed offsets never ends: "
@@ -352,7 +352,7 @@ class Ingress:
         return fetched
 
     def committed(self, partitions: Iterable[int]) -> list[TopicPartition]:
-        """Return committed offsets with metadata. Wait for a predecessor's open transaction."""
+        """Return committed offsets with metadata. Wait until a predecessor's transaction ends."""
         asked = [TopicPartition(self.topic, p) for p in partitions]
         started = time.monotonic()
         while True:

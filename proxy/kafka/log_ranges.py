@@ -79,7 +79,7 @@ LOOK_EVERY_S: Final = 15.0
 
 
 class Retained(NamedTuple):
-    """The offset range of a partition. `young`: the first offset young enough, None without one."""
+    """The offset range of a partition. `young`: the first offset that is not too old, or None."""
 
     start: int
     young: int | None

@@ -67,7 +67,7 @@ class Policy:
     max_past_ms: int | None = None
     """How long the due may lie before the timestamp. None: no limit."""
     reserved: tuple[str, ...] = ()
-    """Patterns of topic names. A header may name such a topic if `allow` has exactly its name."""
+    """Patterns of topic names. A header may name such a topic only if `allow` has its name."""
     marks: tuple[str, ...] = ()
     """Patterns as in `reserved`, but also for the names of topics of groups."""
     checks_groups: bool = False

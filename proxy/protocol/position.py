@@ -37,7 +37,7 @@ class SetBack(NamedTuple):
     """A watermark's reset (docs/exactly-once.md#a-watermark-set-back)."""
 
     below: int
-    """Offsets below this one have also ended up to `old_watermark`."""
+    """Entries at lower offsets have also ended if they are at or below `old_watermark`."""
     old_watermark: Watermark
 
 

@@ -117,7 +117,7 @@ class AskedFor(NamedTuple):
 
 
 class ParsedBatch:
-    """The requests of a batch, in order. Longer delays than `rolls_after_ms` fire after it."""
+    """The requests of a batch, in order. Entries with longer delays fire after `rolls_after_ms`."""
 
     __slots__ = ("_records", "_rolls_after_ms", "_timestamps_ms")
 

@@ -1,9 +1,9 @@
-"""A command's transactional producer, which takes over from any other with its id.
+"""A command's transactional producer, which takes over from any other producer with its id.
 
-1. All runs of a command share a transactional id. A new run takes over: the broker ends the old
-one's transaction and refuses its later writes. 2. Only then is the progress read to its end. Nobody
-else can add to it afterwards. 3. A commit with an unknown result is repeated. If it stays unknown,
-the run ends, and the next one finds the result by 1 and 2.
+1. All runs of a command share a transactional id. When a new run takes over, the broker ends the
+transaction of the old run and refuses its later writes. 2. Only then the new run reads the progress
+to its end. No other run can add to the progress afterwards. 3. A commit with an unknown result is
+repeated. If the result stays unknown, the run ends. The next run finds the result by 1 and 2.
 """
 
 import time
@@ -22,7 +22,8 @@ from proxy.publishing.tracked_sender import REFUSAL_CODES
 
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 8 * 1024 * 1024
-"""A batch is one transaction, and while it is open the proxy cannot read the ingress behind it."""
+"""Limits of a batch, which is one transaction. Until it ends, the proxy cannot read records of the
+ingress that come after it."""
 CALL_TIMEOUT_S: Final = 10.0
 IN_DOUBT_AT_MOST_S: Final = 60.0
 QUEUE_FULL_WAIT_S: Final = 0.1
@@ -39,7 +40,7 @@ TOO_LATE: Final = KafkaError(
 
 
 class IngressRecord(NamedTuple):
-    """A record for the ingress. Partition -1: the key decides."""
+    """A record for the ingress. With partition -1 its key decides on the partition."""
 
     value: bytes | None
     key: bytes | None
@@ -48,7 +49,7 @@ class IngressRecord(NamedTuple):
 
 
 class Aborted(Exception):
-    """The transaction is aborted. None of its records count."""
+    """The transaction is aborted, so none of its records count."""
 
     def __init__(self, error: KafkaError) -> None:
         super().__init__(error.str())
@@ -66,14 +67,14 @@ class Aborted(Exception):
 
 
 class FencedProducer:
-    """Writes transactions. `taken_over` makes the error for a run that was fenced. All methods
-    raise that error and KafkaException."""
+    """Writes transactions. `taken_over` makes the error for a run that a later run has fenced. All
+    methods raise this error and KafkaException."""
 
     def __init__(self, producer: Producer, taken_over: Callable[[], ProxyError]) -> None:
         self._producer, self._taken_over = producer, taken_over
 
     def take_over(self) -> None:
-        """End any other run's transaction. Read the progress afterwards."""
+        """End the transaction of any earlier run. Call this before the progress is read."""
         self._producer.init_transactions(CALL_TIMEOUT_S * 3)
 
     def begin(self) -> None:
@@ -154,7 +155,7 @@ def fenced_producer(
     settings: Settings, ident: str, taken_over: Callable[[], ProxyError]
 ) -> FencedProducer:
     """Return a producer of this transactional id that has taken over. Raises BrokerRefused,
-    KafkaException. Its library writes no log: losing the producer raises an error."""
+    KafkaException. The client library logs nothing, because a lost producer raises an error."""
     own = client_config(
         settings,
         transactional_id=ident,
@@ -177,7 +178,7 @@ def fenced_producer(
 
 
 def _cause(errors: Sequence[KafkaError]) -> KafkaError:
-    """Return the first cause. If one record fails, the rest is purged."""
+    """Return the first cause. After one record has failed, the client library purges the others."""
     causes = [error for error in errors if error.code() not in PURGED]
     refused = [error for error in causes if error.code() in REFUSAL_CODES]
     return next(iter([*refused, *causes, TOO_LATE]))

@@ -178,8 +178,8 @@ class KafkaTransactions:
         record: OutgoingRecord,
         on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
     ) -> None:
-        """Produce one record. Raises NotFlushed if there is no room for too long. The report is
-        passed as `callback`: the client library ignores `on_delivery` behind that."""
+        """Produce one record. Raises NotFlushed if there is no room for too long. `on_delivery` is
+        passed as `callback`, as the client library would ignore it in the next place."""
         topic, value, key, partition, headers, _ref, _is_dead_letter = record
         named: Any = headers
         while True:

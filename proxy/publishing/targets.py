@@ -193,7 +193,7 @@ class Targets:
         return bool(old)
 
     def learn_rules(self, topics: Iterable[str]) -> None:
-        """Ask for the rules of topics. Without the right to ask, they are found by trying."""
+        """Ask for the rules of topics. Without the right to ask, sizes are found by trying."""
         wanted = [topic for topic in topics if topic not in self.known.rules]
         for topic, config in read_configs(
             self._admin, wanted, ASK_TIMEOUT_S, logging.WARNING, "rules of a topic not known"
@@ -238,7 +238,7 @@ class Targets:
                 del self._tried_until_ms[topic]
 
     def _create_missing(self, topics: Iterable[str], now_ms: int) -> None:
-        """Create the topics that may be created. The broker may not know them for a moment."""
+        """Create the topics that may be created. Ask until the broker knows them, for a second."""
         missing = [t for t in topics if (why := self.known.refusal(t)) and why.code == UNKNOWN]
         answers = {topic: self._create(topic) for topic in missing}
         for topic, why_not in answers.items():

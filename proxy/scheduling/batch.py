@@ -27,7 +27,7 @@ class OutgoingRecord(NamedTuple):
 
 
 def auxiliary_ref(ingress: IngressPartition, topic: str, offset: int) -> RecordRef:
-    """Return the ref of a record about an ingress record. It is not the ingress record's own."""
+    """Return a ref for a record about an ingress record, other than the ingress record's ref."""
     return f"{ingress.prefix}{topic}", offset
 
 

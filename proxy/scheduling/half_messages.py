@@ -20,7 +20,7 @@ CHECK_BACK_BYTES: Final = 8 * 1024 * 1024
 """Check-backs carry the whole message. A transaction with this many bytes of check-backs takes no
 more of them."""
 LOST: Final = 0
-"""In place of a check-back's number: the record is no longer in the ingress."""
+"""Stands for a check-back's number, if the half message is no longer in the ingress."""
 
 AgendaItem = tuple[int, int, int]
 """(fires_ms, offset, check): the next event of a half message."""
@@ -123,8 +123,8 @@ class HalfMessages:
         return self._whole([offset]).get(offset)
 
     def due(self, upto: Watermark, max_events: int) -> DueEvents:
-        """Return the first `max_events` events at or below `upto`, or fewer if they have more than
-        CHECK_BACK_BYTES."""
+        """Return the first `max_events` events at or below `upto`, or fewer if their check-backs
+        have CHECK_BACK_BYTES."""
         self._read_unread()
         if not self._agenda:
             return DueEvents([], is_all=True)

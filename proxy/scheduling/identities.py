@@ -50,7 +50,7 @@ class Identities:
         self.position = position
         self._rows: dict[bytes, Named] = {}
         self.hopping = set[tuple[bytes, int]]()
-        """Name and offset of each entry in mid-hop. One name may have several."""
+        """Name and offset of each entry in mid-hop. Several entries may have one name."""
         self.last_resumed: dict[int, int] = {}
         """End of a pause, or IS_PAUSED during it -> newest offset of a record that it held back."""
 
@@ -98,8 +98,8 @@ class Identities:
         return ended_by_it, True
 
     def move(self, offset: int, scheduled: Scheduled, moved: Moved) -> Outcome | None:
-        """Let a move take the place of another entry. Return that entry's outcome, or None if the
-        entry is not known to be pending. Then the move itself ends."""
+        """Let a move take the place of another entry. Return that entry's outcome. If the entry is
+        not known to be pending, return None: the move itself must end."""
         ident, hop_from, target = scheduled.ident, scheduled.hop_from, scheduled.entry[2]
         assert hop_from is not None, scheduled
         origin = self._waiting_origin(hop_from, ident, scheduled.first)
@@ -111,8 +111,8 @@ class Identities:
         return Outcome(origin, what, moved.due_ms, ident, MOVED, offset, target)
 
     def move_again(self, offset: int, scheduled: Scheduled, moved: Moved) -> bool:
-        """Delete the entry that a move replaces. Return False if it has ended. A replay only needs
-        this, because it leaves out the moves that missed."""
+        """Delete the entry that a move replaces. Return False if it has ended. This is all that a
+        move does in a replay, which leaves out missed moves."""
         hop_from, target = scheduled.hop_from or 0, scheduled.entry[2]
         key = moved.fires_ms, hop_from
         pends = hop_from >= self.position.floor and key > self.position.ended_upto(hop_from)
@@ -211,7 +211,7 @@ class Identities:
 
     def recall_named(self, offset: int, ident: bytes, record: int) -> list[Outcome] | None:
         """End the record at offset `record` if the id names it. Return None if it had ended before.
-        Records that it had replaced stay replaced: a replay may begin after it."""
+        Records that it had replaced stay replaced, because a replay may begin after this record."""
         row = self.known(ident)
         if record not in (row.offset, row.origin):
             return None
@@ -276,7 +276,7 @@ class Identities:
     def _is_hopping(self, ident: bytes, row: Named) -> bool:
         """Return whether the id's entry is in mid-hop, so that its successor ends as it arrives. A
         record that was requeued before a takeover looks delivered (docs/exactly-once.md, rule 10).
-        Entries below the floor are not in mid-hop. Their purges may be forgotten."""
+        An entry below the floor is not in mid-hop, even if its purge is forgotten."""
         if row.offset < self.position.floor or self.is_purged(row.offset, row.target, row.due_ms):
             return False
         return bool(row.kind & ROLLS) or (ident, row.offset) in self.hopping

@@ -73,7 +73,7 @@ def _state_of(shard: Shard, row: Named) -> RecordState | None:
 
 
 def _of_entry(shard: Shard, entry: Entry, parsed: Scheduled | Prepare) -> RecordState:
-    """Return the state of a record without an id. The register has recalls by receipt."""
+    """Return the state of a record without an id. The register notes a recall by its receipt."""
     first = parsed.first if isinstance(parsed, Scheduled) else None
     recall = shard.named(receipt_name(entry[1] if first is None else first))
     if recall is not None and recall.kind & IS_CANCEL:
@@ -84,7 +84,7 @@ def _of_entry(shard: Shard, entry: Entry, parsed: Scheduled | Prepare) -> Record
 
 
 LOOKED_AT: Final = 128
-"""One piece is made from this many entries or half messages, in a millisecond or two."""
+"""A piece is made from at most this many entries or half messages, in a millisecond or two."""
 LOOKED_AT_BYTES: Final = 4 * 1024 * 1024
 END: Final[Key] = (NEVER_MS, LAST_OFFSET)
 """A key beyond all records. Undecided half messages come last, with keys (NEVER_MS, offset)."""

@@ -41,7 +41,7 @@ FLUSHED_AT_ONCE: Final = 32_768
 """A shard that catches up flushes once a restart would have to read this many offsets again."""
 
 CountIntake: TypeAlias = Callable[[IngressPartition, Sequence[Message], ParsedBatch], None]
-"""Called with ingested records and their requests. Recovery can make it see some records twice."""
+"""Called with ingested records and their requests. After a recovery some records come again."""
 
 _fires_ms, _offset_of = itemgetter(0), itemgetter(1)
 

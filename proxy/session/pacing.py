@@ -21,7 +21,7 @@ LATEST_PROGRESS_MS: Final = 500
 """Longest time until read offsets are committed, even if other shards make transactions."""
 BUSY_RECORDS: Final = 32
 BUSY_INTERVAL_MS: Final = 10
-"""Interval after BUSY_RECORDS or more. A transaction costs the broker like hundreds of records."""
+"""Interval after BUSY_RECORDS or more. A transaction costs as much as hundreds of records."""
 AMPLE_RECORDS: Final = 500
 AMPLE_RECORDS_A_MS: Final = 64
 LONGEST_INTERVAL_MS: Final = 50
@@ -31,11 +31,11 @@ FIRST_RECORDS: Final = 2_000
 FETCHED_A_SHARD: Final = 10
 """A fetch may take this many records for each shard with work, as each costs time in a turn."""
 LONG_TRANSACTION_S: Final = 3.0
-"""A third of transaction.timeout.ms. Each partition written to costs like hundreds of records."""
+"""A third of transaction.timeout.ms. Each partition in it costs as much as hundreds of records."""
 UNBOUNDED: Final = 2**31
 """More records than any transaction asks for."""
 LEAST_RECORDS: Final = 1_000
-"""A transaction of less would take as long, because the broker is slow or far away."""
+"""Smaller transactions would take as long, because then the broker is slow or far away."""
 
 
 class Pacing:

@@ -33,7 +33,7 @@ SWEPT_AT_ONCE: Final = 300
 TIDY_ENTRIES: Final = 2_048
 TIDY_S: Final = 0.005
 TIDIED_SHARE: Final = 4
-"""While turns follow closely, each tidies one part in TIDIED_SHARE of the shards."""
+"""If turns follow each other closely, each turn tidies one part in TIDIED_SHARE of the shards."""
 PLAN_S: Final = 1.0
 """Planning stops after this time. The other shards come first in the next turn."""
 
@@ -97,7 +97,7 @@ class Pipeline:
         return self._pacing.is_busy
 
     def pause_ingest(self, is_paused: bool) -> None:
-        """Stop reading the shards that have caught up, or read on. Counts from the next fetch."""
+        """Stop reading the shards that have caught up, or read on. The next fetch does so."""
         self.back_pressure.is_ingest_paused = is_paused
         self.back_pressure.apply(
             self.shards, self.shards, is_memory_exceeded=self.memory.is_exceeded
@@ -112,7 +112,7 @@ class Pipeline:
 
         1. Fetch: read on from the ingress, while the last transaction commits.
         2. Confirm: wait for that transaction and update memory. If all shards rest, stop here.
-        3. Put: store the fetched records until they are due, or end them at once.
+        3. Put: store the fetched records until they are due, or end them now.
         4. Due: each shard plans which records end now.
         5. Publish: make one transaction of the plans, and do not wait for its commit.
         6. Tidy: let the stores, and purges, do a piece of their own work.
@@ -190,8 +190,8 @@ class Pipeline:
         )
 
     def _take_again(self, fetched: Fetched) -> None:
-        """Recover the shards with ended records, and read these again. Otherwise all would have to
-        end in one transaction, which throttling does not allow."""
+        """Recover the shards in which records have ended, and read these records again. Otherwise
+        all would have to end in one transaction, which throttling does not allow."""
         self._is_too_large = False
         partitions = [partition for partition, shard in self.shards.items() if shard.ending]
         for partition in partitions:

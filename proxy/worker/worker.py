@@ -42,7 +42,7 @@ ASK_EVERY_S: Final = 10.0
 SAY_EVERY_S: Final = 60.0
 LEAVE_AFTER_S: Final = 120.0
 SPREAD_S: Final = 120
-"""Instances whose disks fill together leave at different times."""
+"""Instances whose disks fill together leave at different times, spread over this interval."""
 ALONE_FACTOR: Final = 10
 """An instance that began without room, because it was alone, stays this many times as long."""
 PROBE: Final = ".room"
@@ -157,8 +157,8 @@ DEFECTS_AT_MOST: Final = 5
 """After more defects in a row the worker ends. A retry is safe, as each session has new memory."""
 LOSSES: Final = (SessionLost, KafkaException, StorageError)
 ONCE_RUN: Final = (*LOSSES, BrokerRefused)
-"""After its first session a worker also waits for a right that was taken away. A right that is
-missing before ends the worker."""
+"""After its first lost session a worker also waits for a missing right. Before, a missing right
+ends the worker."""
 SWITCH_S: Final = 0.0005
 """Python's default of 5 ms would delay the commit thread by about a whole commit."""
 
