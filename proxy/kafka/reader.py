@@ -146,7 +146,7 @@ def first_offsets_since(
 
 class TopicReader:
     """Reads one topic. `after_poll` is called after a few hundred records, and may raise.
-    `end_of_batch` returns the offset behind an unreadable batch."""
+    `end_of_batch` returns the first offset after an unreadable batch."""
 
     def __init__(
         self,
@@ -303,8 +303,8 @@ class IngressLookup:
             log.warning("ingress not readable for now", error=error.str())
 
     def _jump_over(self, error: KafkaError, base: int, wanted: deque[int]) -> None:
-        """Drop the consumer, so that a new one reads from the first wanted offset. An error of that
-        one shows whether the batch at `base` contains the offset, or the offset has no record."""
+        """Drop the consumer, so that a new one reads from the first wanted offset. Its error shows
+        whether the batch at `base` contains this offset, or the offset has no record."""
         is_certain = self._assignments == 1 and self._position == wanted[0]
         self.close()
         if is_certain and base > wanted[0]:

@@ -60,7 +60,7 @@ OVERDUE: Final = "overdue/"
 CLOCK: Final = "clock/"
 """An empty record, written to learn the broker's time."""
 IMPORTED: Final = "imported/"
-"""The progress of imports, for imports alone."""
+"""The progress of imports. Only imports use it."""
 MOST_POLICIES: Final = 256
 """Number of policies kept for each partition, in at most 10 KB."""
 DIGEST_LENGTH: Final = 16
@@ -352,8 +352,8 @@ class SettingsTopic:
                         _understood(key, lambda: take(key, message.value()))  # noqa: B023
         if not is_all():
             raise StartOverRefused(
-                f"The committed offsets name moves that came too late. The topic {self._topic} "
-                "does not hold all of them.",
+                "The committed offsets refer to moves that ended as `missed`. The topic "
+                f"{self._topic} does not hold all of them.",
                 RESTORE,
             )
 

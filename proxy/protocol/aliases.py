@@ -193,7 +193,7 @@ KARAFKA: Final = frozenset(
 def _karafka(record: ForeignRecord) -> Ask:
     version = record.headers.get(KARAFKA_VERSION, b"1.0.0")
     if version != b"1.0.0":
-        why = f"{KARAFKA_VERSION} is {shown(version)}: the proxy reads 1.0.0 alone"
+        why = f"{KARAFKA_VERSION} is {shown(version)}: the proxy reads only 1.0.0"
         raise Rejected("header-unsupported", why)
     kind = record.headers.get(KARAFKA_TYPE)
     if kind in {b"cancel", b"tombstone"}:
@@ -321,7 +321,7 @@ def _nats(record: ForeignRecord) -> Ask:
     if record.headers.get(NATS_NEXT) == b"purge":
         raise Rejected(
             "header-unsupported",
-            f"{NATS_NEXT}: purge is not served, for schedules have no subjects here: "
+            f"{NATS_NEXT}: purge is not served, because schedules have no subjects here: "
             "give records a timer-id and cancel them with timer-cancel",
         )
     if NATS_SCHEDULE not in record.headers and NATS_TARGET not in record.headers:
@@ -344,7 +344,7 @@ def _nats_time(record: ForeignRecord) -> Ask:
         raise Rejected(
             "header-unsupported",
             f"{NATS_SCHEDULE} is {shown(raw)}: recurring schedules (cron, @every, @daily, ...) are "
-            "not served; a single one is: @at and an RFC 3339 time",
+            "not served; for a single time write @at and an RFC 3339 time",
         )
     return {names.DELIVER_AT: (digits(_nats_instant_ms(raw[4:])), NATS_SCHEDULE)}
 

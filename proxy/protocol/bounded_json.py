@@ -31,7 +31,7 @@ def read_json(text: str | bytes | None, most_bytes: int = MOST_BYTES) -> Any:
     if text is None:
         raise JsonRefused("there is no text")
     if len(text) > most_bytes:
-        raise JsonRefused(f"it has {len(text):,} bytes, and {most_bytes:,} are read")
+        raise JsonRefused(f"it has {len(text):,} bytes, and at most {most_bytes:,} are read")
     try:
         plain = text if isinstance(text, str) else text.decode()
         _check_depth(plain)

@@ -41,7 +41,7 @@ REASONS: Final = {
     "recall-bad": "timer-recall is not the origin of an earlier record in this ingress partition",
     "retry-bad": "timer-attempt is not a whole number, or comes without timer-retry-group",
     "transaction-bad": "timer-transaction is none of prepare, commit and rollback",
-    "hop-bad": "a timer-hop- header cannot be read. Only the proxy writes them",
+    "hop-bad": "a timer-hop- header cannot be read. Only the proxy writes such headers",
     "purge-bad": "the proxy did not write this timer-purge header, and only the proxy may write it",
     "partition-bad": "timer-partition is not a number, or the target has no such partition",
     "target-unknown": "the target topic does not exist on the broker, after all retries",
