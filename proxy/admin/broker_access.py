@@ -119,8 +119,9 @@ class BrokerAccess:
     def _signer(self) -> tuple[HopAuthenticator, int]:
         settings = self._settings
         with self._asking(self._names.settings):
-            topic = describe_topic(self._names.ingress, admin_client(settings), settings)
-            with closing(open_settings_topic(settings, lambda: None)) as known:
+            admin = admin_client(settings)
+            topic = describe_topic(self._names.ingress, admin, settings)
+            with closing(open_settings_topic(settings, lambda: None, admin)) as known:
                 return HopAuthenticator(known.signing_key(), topic.topic_id), topic.partitions
 
     def _write_and_wait(self, controls: Sequence[Request], wait_s: float) -> list[ControlResult]:

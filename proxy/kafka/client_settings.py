@@ -123,13 +123,14 @@ TUNED_CONSUMER: Final = {
     "queued.min.messages": 50_000,
     "fetch.queue.backoff.ms": 5,
     "session.timeout.ms": 10_000,
-    "heartbeat.interval.ms": 2_000,
+    "heartbeat.interval.ms": 500,
     "max.poll.interval.ms": 300_000,
     "fetch.error.backoff.ms": 50,
     "reconnect.backoff.max.ms": 1_000,
     "topic.metadata.refresh.interval.ms": 5_000,
 }
-"""Metadata are refreshed often to notice added partitions."""
+"""heartbeat.interval.ms: members learn by their heartbeats that partitions move.
+topic.metadata.refresh.interval.ms: added partitions are noticed soon."""
 COMMITTED_READER: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,

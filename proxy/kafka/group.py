@@ -43,6 +43,11 @@ class GroupOwners(NamedTuple):
     members: frozenset[str] = frozenset()
     """Member ids, also during a rebalance."""
 
+    def has_others(self, instance: str) -> bool:
+        """Whether workers of another instance are in the group."""
+        found = map(STATIC_MEMBER.fullmatch, self.members)
+        return any(one is not None and one[1] != instance for one in found)
+
 
 def ask_in_thread(kafka: Mapping[str, Any], group_id: str) -> Future[GroupOwners]:
     """Ask without blocking. The answer or OwnersUnknown comes soon after ASK_S at the latest. Each
@@ -106,6 +111,8 @@ MARGIN_S: Final = 3.0
 MEMBER_FILE: Final = "member-"
 UUID: Final = "[-_][0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 """The suffix of a static member's id."""
+STATIC_MEMBER: Final = re.compile(rf"(.+)-\d+{UUID}")
+"""The member id that a broker makes for a worker (`client_settings`)."""
 
 
 class Member(NamedTuple):
@@ -271,3 +278,18 @@ def _join_and_leave(settings: Mapping[str, Any], topic: str) -> None:
             member.poll(0.1)
     finally:
         member.close()
+
+
+# Kafka keeps the place of a static member that ends, for a restart within the session time-out.
+# Until then nobody serves its partitions. `close` of such a member does not ask Kafka to drop it,
+# but `unsubscribe` does, once its partitions are revoked (librdkafka 2.16).
+
+LEFT_WITHIN_S: Final = 5.0
+
+
+def leave_group(member: Consumer) -> None:
+    """Revoke the member's partitions, and let others have them before the session time-out."""
+    member.unsubscribe()
+    deadline = time.monotonic() + LEFT_WITHIN_S
+    while member.memberid() and time.monotonic() < deadline:
+        member.poll(0.05)

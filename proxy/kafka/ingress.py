@@ -18,13 +18,8 @@ from confluent_kafka import (
 )
 
 from proxy.kafka.access import REFUSALS, refuse_beyond_limit
-from proxy.kafka.unreadable import (
-    FailingFetch,
-    FailingFetches,
-    SkippedRanges,
-    Skipping,
-    readable,
-)
+from proxy.kafka.group import leave_group
+from proxy.kafka.unreadable import FailingFetch, FailingFetches, SkippedRanges, Skipping, readable
 from proxy.protocol.body import Message
 
 log = structlog.get_logger(__name__)
@@ -366,12 +361,11 @@ class Ingress:
                 waited_s = time.monotonic() - started
                 if waited_s > STABLE_WITHIN_S:
                     raise
+                error = raised.args[0].str()
                 if waited_s < SUSPECT_AFTER_S:
-                    log.info("waiting for committed offsets", error=raised.args[0].str())
+                    log.info("waiting for committed offsets", error=error)
                 else:
-                    log.warning(
-                        "waiting for committed offsets", error=raised.args[0].str(), hint=HANGING
-                    )
+                    log.warning("waiting for committed offsets", error=error, hint=HANGING)
 
     def stuck(self) -> Mapping[int, FailingFetch]:
         self._failing.expire(self._fetched(), self._now_s())
@@ -380,8 +374,7 @@ class Ingress:
     def newest(self, partition: int) -> int:
         """Return the high watermark that the last fetch brought, or -1 before the first fetch."""
         place = TopicPartition(self.topic, partition)
-        _low, high = self._consumer.get_watermark_offsets(place, cached=True)
-        return high
+        return self._consumer.get_watermark_offsets(place, cached=True)[1]
 
     def pause(self, partitions: Collection[int]) -> None:
         self._long_poll.end()
@@ -417,8 +410,12 @@ class Ingress:
         """Drop the cached metadata for a new generation."""
         self._group_metadata = None
 
+    def leave(self) -> None:
+        """Hand over partitions, and leave the group so that others take them over at once."""
+        leave_group(self._consumer)
+
     def close(self) -> None:
-        """Hand over partitions and close. The group drops a static member after its time-out."""
+        """Hand over partitions. The group keeps the place of a static member that has not left."""
         self._long_poll.close()
         self._consumer.close()
 

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Final, NamedTuple, Self, TypeGuard, TypeVar, cast
 
 import structlog
@@ -21,6 +22,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
+from confluent_kafka.admin import AdminClient
 
 from proxy.config.settings import MOST_PER_SECOND, Resumed, Settings, TargetLimit
 from proxy.errors import BrokerRefused, StartOverRefused
@@ -30,6 +32,7 @@ from proxy.kafka.client_settings import (
     connected,
     settings_reader_config,
 )
+from proxy.kafka.log_ranges import log_ranges
 from proxy.kafka.reader import AT_ONCE_RECORDS, RangesReading, offsets_of
 from proxy.kafka.topics import TopicFacts
 from proxy.kafka.unreadable import SkippedRanges
@@ -231,7 +234,8 @@ RESTORE: Final = (
 
 class SettingsTopic:
     """The content of the settings topic at the last `look`, and writes to it, for one thread.
-    `new_reader` reads committed records. `heartbeat` is called while waiting."""
+    `new_reader` reads committed records. `heartbeat` is called while waiting. `range_of` returns a
+    partition's offsets. The consumer's own question waits behind its fetch, for half a second."""
 
     def __init__(
         self,
@@ -242,9 +246,11 @@ class SettingsTopic:
         group_id: str,
         heartbeat: Callable[[], None],
         now_s: Callable[[], float] = time.monotonic,
+        range_of: Callable[[int], range] | None = None,
     ) -> None:
         self._consumer, self._new_producer = consumer, new_producer
         self._new_reader, self._now_s = new_reader, now_s
+        self._range_of = range_of or partial(offsets_of, consumer, topic)
         self._topic, self._group_id, self._heartbeat = topic, group_id, heartbeat
         self._policies: dict[str, Policy] = {}
         self._served: dict[str, ServedPartition] = {}
@@ -379,7 +385,7 @@ class SettingsTopic:
         """
         spans: dict[tuple[str, int], range] = {}
         for place in places:
-            there = offsets_of(self._consumer, self._topic, place.partition)
+            there = self._range_of(place.partition)
             is_there = there.start <= place.offset <= there.stop
             start = place.offset if is_there else there.start
             spans[self._topic, place.partition] = range(start, there.stop)
@@ -457,17 +463,20 @@ class UnchangedSettingsTopic(SettingsTopic):
 def open_settings_topic(
     settings: Settings,
     heartbeat: Callable[[], None],
+    admin: AdminClient,
     kind: type[SettingsTopic] = SettingsTopic,
 ) -> SettingsTopic:
     """Return the loaded settings topic."""
-    producer = {**common_config(settings), "enable.idempotence": True}
+    producer, name = common_config(settings), settings.topics.settings
+    producer["enable.idempotence"] = True
     topic = kind(
         Consumer(settings_reader_config(settings)),
-        lambda: connected(Producer(producer), settings.topics.settings),
+        lambda: connected(Producer(producer), name),
         lambda: Consumer(committed_settings_reader_config(settings)),
-        settings.topics.settings,
+        name,
         settings.group_id,
         heartbeat,
+        range_of=lambda partition: range(*log_ranges(admin, name, [partition])[partition]),
     )
     topic.load()
     return topic

@@ -190,7 +190,7 @@ def _opened(settings: Settings, folder: Path, opened: ExitStack) -> Export:
     admin = admin_client(settings)
     topic = describe_topic(settings.topics.ingress, admin, settings)
     is_live = _has_members(settings, lambda: group_members(admin, settings.group_id))
-    policies = open_settings_topic(settings, _no_heartbeat, UnchangedSettingsTopic)
+    policies = open_settings_topic(settings, _no_heartbeat, admin, UnchangedSettingsTopic)
     opened.enter_context(closing(policies))
     skipped = policies.skipped(topic.topic_id)
     lookups = partial(Consumer, lookup_config(settings))

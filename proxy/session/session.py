@@ -7,7 +7,7 @@ broker (docs/exactly-once.md#6-commits-of-unknown-outcome).
 import ctypes
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -45,6 +45,8 @@ from proxy.kafka.client_settings import (
     transaction_timeout_ms,
 )
 from proxy.kafka.group import (
+    GroupOwners,
+    OwnersUnknown,
     Place,
     StaticMember,
     UnassignedPartitions,
@@ -159,6 +161,11 @@ PAUSE_PER_LOOK: Final = 10
 shards."""
 
 
+READ_SOON: Final = 500_000
+"""Another instance reads this many records of the ingress about as fast as a process restarts."""
+HEIRS_KNOWN_WITHIN_S: Final = 1.0
+
+
 @dataclass
 class Session:
     """A member of the group that turns the pipeline until told to stop, or until an error."""
@@ -169,6 +176,8 @@ class Session:
     unassigned: UnassignedPartitions
     clock_watch: ClockWatch
     ingress_topic: TopicWatch
+    ask_group: Callable[[], Future[GroupOwners]]
+    instance: str
     joined: Callable[[str], None] | None = None
     """Called with the member id of the group's member."""
     _freed_memory: FreedMemory = field(default_factory=FreedMemory)
@@ -181,6 +190,7 @@ class Session:
             self._join()
             while not is_stopping():
                 self._turn()
+            self._leave()
             for close in self._closings:
                 close()
         except BaseException:
@@ -207,6 +217,29 @@ class Session:
             took_s = time.monotonic() - began_s
             pause_s = max(LOOK_EVERY_S, took_s * PAUSE_PER_LOOK)
             self._next_look_s = began_s + min(pause_s, LATEST_LOOK_S)
+
+    def _leave(self) -> None:
+        """Leave the group if another instance can take over soon. Otherwise Kafka keeps the place
+        for a restart, which is sooner there than anyone else."""
+        positions = [shard.position for shard in self.parts.pipeline.shards.values()]
+        to_read = sum(position.next_offset - position.floor for position in positions)
+        if to_read <= READ_SOON and self._has_heirs():
+            log.info("leaves the group, others take over", records_to_read=to_read)
+            self.parts.ingress.leave()
+        else:
+            log.info("ends, its place in the group is kept for a restart", records_to_read=to_read)
+
+    def _has_heirs(self) -> bool:
+        """Whether other instances are in the group. Deliver until that is known."""
+        asked, until_s = self.ask_group(), time.monotonic() + HEIRS_KNOWN_WITHIN_S
+        while not asked.done():
+            if time.monotonic() > until_s:
+                return True
+            self._turn()
+        try:
+            return asked.result().has_others(self.instance)
+        except OwnersUnknown:
+            return True
 
     def _answer(self) -> None:
         pipeline = self.parts.pipeline
@@ -413,8 +446,9 @@ def open_session(
         parts.pipeline, parts.ingress, parts.release, parts.rate, clock, side, retention, local
     )
     common = common_config(settings)
+    ask_group = partial(ask_in_thread, common, group_id)
     unassigned = UnassignedPartitions(
-        partial(ask_in_thread, common, group_id),
+        ask_group,
         _places(ingress, kafka.topic.partitions),
         partial(force_rebalance, common, group_id, ingress),
     )
@@ -427,7 +461,8 @@ def open_session(
     _note_partitions(metrics, kafka.topic.partitions)
     topic = TopicWatch(admin, kafka.topic, on_growth)
     watch = _clock_watch(settings, clock, heartbeat)
-    return Session(parts, side.mailbox, reporter, unassigned, watch, topic, member.joined)
+    name, joined = settings.instance_name, member.joined
+    return Session(parts, side.mailbox, reporter, unassigned, watch, topic, ask_group, name, joined)
 
 
 def _note_partitions(metrics: Metrics, partitions: int) -> None:
@@ -461,7 +496,7 @@ def _kafka_clients(
 
     return KafkaClients(
         describe_topic(ingress, admin, settings),
-        open_settings_topic(settings, heartbeat),
+        open_settings_topic(settings, heartbeat, admin),
         admin,
         new_producer,
         lambda: Consumer(consumer_config(settings, worker) | reading),

@@ -1,7 +1,6 @@
 """One worker: it runs sessions one after the other until it is told to stop."""
 
 import gc
-import re
 import sys
 import time
 import zlib
@@ -47,8 +46,6 @@ ALONE_FACTOR: Final = 10
 """An instance that began without room, because it was alone, stays this many times as long."""
 PROBE: Final = ".room"
 PROBE_BYTES: Final = 4096
-STATIC_MEMBER: Final = re.compile(r"(.+)-\d+[-_][0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""The member id that a broker makes for a static member (`client_settings`)."""
 
 
 class DiskRoom:
@@ -139,8 +136,7 @@ class DiskRoom:
             return False
         answer, self._answer = self._answer, None
         try:
-            found = map(STATIC_MEMBER.fullmatch, answer.result().members)
-            self._has_others = any(one is not None and one[1] != self._instance for one in found)
+            self._has_others = answer.result().has_others(self._instance)
         except OwnersUnknown as unknown:
             log.debug("members of the group not known", why=str(unknown))
             return False

@@ -144,10 +144,9 @@ class Scene:
             assert AHEAD_OF_THE_BROKER not in proxy.whole_log, f"{proxy.folder.name} was ahead"
 
     def _who_signs(self) -> HopAuthenticator:
-        ingress = describe_topic(
-            self.installation.ingress, admin_client(self._of_held), self._of_held
-        )
-        with closing(open_settings_topic(self._of_held, lambda: None)) as known:
+        admin = admin_client(self._of_held)
+        ingress = describe_topic(self.installation.ingress, admin, self._of_held)
+        with closing(open_settings_topic(self._of_held, lambda: None, admin)) as known:
             return HopAuthenticator(known.signing_key(), ingress.topic_id)
 
     def _pause(self, *names: str) -> None:

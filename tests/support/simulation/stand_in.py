@@ -105,6 +105,7 @@ class StandInKafka:
 
     Group: `rebalances` ("on_revoke" or "on_lost" with a partition) happen at the next polls.
     With several members, `wanted` maps partitions to future owners, `held` to current ones.
+    `places` has the static members. An unsubscribed one has left.
 
     Throttling: a producer that sends more than `takes_at_once` records in a transaction is
     throttled for `throttles_ms`. `sizes` has the number of records at each flush."""
@@ -135,6 +136,7 @@ class StandInKafka:
     aborts: int = 0
     wanted: dict[int, int] = field(default_factory=dict)
     held: dict[int, int] = field(default_factory=dict)
+    places: set[int] = field(default_factory=set)
     uncommitted: dict[int, StandInProducer] = field(default_factory=dict)
     meanwhile: list[Callable[[], object]] = field(default_factory=list)
     before_offsets: list[Callable[[], object]] = field(default_factory=list)
@@ -357,11 +359,25 @@ class StandInConsumer:
         self._paused: set[int] = set()
         self._callbacks: dict[str, Callable[..., None]] = {}
         self._rest: list[Record] | None = None
+        self._is_leaving = False
 
     def subscribe(self, topics: list[str], **callbacks: Callable[..., None]) -> None:
         self._callbacks = callbacks
+        self._kafka.places.add(self._member)
+
+    def unsubscribe(self) -> None:
+        """Leave at the next poll, as the client library does."""
+        self._is_leaving = True
+
+    def memberid(self) -> str:
+        return "member" if self._member in self._kafka.places else ""
 
     def poll(self, timeout: float) -> Record | None:
+        if self._is_leaving:
+            self.close()
+            self._positions.clear()
+            self._kafka.places.discard(self._member)
+            return None
         if self._kafka.wanted:
             self._follow_group()
         elif not self._positions:

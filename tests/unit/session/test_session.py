@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from concurrent.futures import Future
+from itertools import count, pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from structlog.testing import capture_logs
 
 from proxy.admin.queries import QueryMailbox
 from proxy.config.settings import Resumed, TargetLimit
+from proxy.kafka.group import GroupOwners, OwnersUnknown
 from proxy.publishing.failures import SessionLost
 from proxy.session import session as session_module
 from proxy.session.session import Session
@@ -20,14 +22,28 @@ from tests.support.simulation.world import World
 TURNS = 6
 
 
-def a_session(world: World) -> tuple[Session, list[str]]:
+UUID = "-12345678-1234-1234-1234-123456789abc"
+OTHER, OWN = f"eu-1-0{UUID}", f"eu-0-1{UUID}"
+
+
+def answer_of(*members: str) -> Future[GroupOwners]:
+    answer: Future[GroupOwners] = Future()
+    answer.set_result(GroupOwners(True, frozenset(), frozenset(members)))
+    return answer
+
+
+def a_session(
+    world: World, ask_group: Callable[[], Future[GroupOwners]] = answer_of
+) -> tuple[Session, list[str]]:
     done: list[str] = []
-    reporter = SimpleNamespace(report=lambda: done.append("report"))
-    unassigned = SimpleNamespace(look=lambda: done.append("look"))
-    clock = SimpleNamespace(begin=lambda: done.append("ask"), look=lambda: None, close=lambda: None)
-    topic = SimpleNamespace(is_another=lambda: world.topic_id != "id-1")
+    reporter: Any = SimpleNamespace(report=lambda: done.append("report"))
+    unassigned: Any = SimpleNamespace(look=lambda: done.append("look"))
+    clock: Any = SimpleNamespace(
+        begin=lambda: done.append("ask"), look=lambda: None, close=lambda: None
+    )
+    topic: Any = SimpleNamespace(is_another=lambda: world.topic_id != "id-1")
     parts, mailbox = world.assemble(), QueryMailbox()
-    return Session(parts, mailbox, *cast(Any, (reporter, unassigned, clock, topic))), done
+    return Session(parts, mailbox, reporter, unassigned, clock, topic, ask_group, "eu-0"), done
 
 
 def after_turns(count: int) -> Callable[[], bool]:
@@ -48,6 +64,58 @@ def test_session_delivers_reports_and_commits_what_it_read_as_it_leaves() -> Non
     assert world.origins() == ["timer.ingress/0/0"]
     assert world.kafka.committed[0][0] == 1
     assert done[:3] == ["ask", "report", "look"]
+
+
+def test_session_leaves_the_group_if_another_instance_can_take_over() -> None:
+    world = a_world()
+    session, _ = a_session(world, lambda: answer_of(OWN, OTHER))
+    session.run(after_turns(TURNS))
+    assert world.kafka.places == set()
+    assert world.kafka.committed[0][0] == 1
+
+
+def test_session_of_the_only_instance_keeps_its_place_for_a_restart() -> None:
+    world = a_world()
+    session, _ = a_session(world, lambda: answer_of(OWN))
+    session.run(after_turns(TURNS))
+    assert world.kafka.places == {0}
+
+
+def test_session_keeps_its_place_if_another_instance_would_read_longer_than_a_restart_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session_module, "READ_SOON", 1)
+    world = World()
+    for _ in range(2):
+        world.send({"timer-topic": "orders", "timer-delay": "1h"})
+    session, _ = a_session(world, lambda: answer_of(OTHER))
+    session.run(after_turns(TURNS))
+    assert world.kafka.places == {0}
+
+
+def test_session_leaves_if_the_members_are_not_known() -> None:
+    unknown: Future[GroupOwners] = Future()
+    unknown.set_exception(OwnersUnknown("the broker is away"))
+    world = a_world()
+    session, _ = a_session(world, lambda: unknown)
+    session.run(after_turns(TURNS))
+    assert world.kafka.places == set()
+
+
+def test_session_delivers_until_it_knows_the_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed_s = count()
+    clock = SimpleNamespace(monotonic=lambda: next(passed_s) / 100)
+    world = World()
+
+    def ask_group() -> Future[GroupOwners]:
+        world.send({"timer-topic": "orders", "timer-delay": "0"})
+        monkeypatch.setattr(session_module, "time", clock)
+        return Future()
+
+    session, _ = a_session(world, ask_group)
+    session.run(after_turns(TURNS))
+    assert world.origins() == ["timer.ingress/0/0"]
+    assert world.kafka.places == set()
 
 
 def test_what_is_paused_as_a_session_begins_is_not_delivered() -> None:
