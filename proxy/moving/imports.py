@@ -56,6 +56,9 @@ PROGRESS_PARTITION: Final = 0
 SHOWN_AT_MOST: Final = 10
 ATTEMPTS: Final = 5
 REMEMBERED: Final = 10_000
+MOST_TARGETS: Final = 1_000
+OTHERS: Final = "(others)"
+"""Stands for targets beyond the first MOST_TARGETS."""
 DIGEST_DIGITS: Final = 16
 LIST_WITHIN_S: Final = 10.0
 
@@ -122,6 +125,8 @@ class Problems:
 
     def add(self, record: ExportedRecord, code: str, detail: str) -> None:
         kind = code, record.target
+        if kind not in self.counts and len(self.counts) >= MOST_TARGETS:
+            kind = code, OTHERS
         self.counts[kind] += 1
         self.firsts.setdefault(kind, f"{record.origin}: {detail}")
 
@@ -183,7 +188,8 @@ class Importer:
         targets, overdue, idents = Counter[str](), 0, array("Q")
         header = export.header
         for record in export:
-            targets[record.target] += 1
+            is_known = record.target in targets or len(targets) < MOST_TARGETS
+            targets[record.target if is_known else OTHERS] += 1
             overdue += record.due_ms < now_ms
             request = self._request(header, record, now_ms)
             if (found := self._fault(record, request, now_ms)) is not None:
