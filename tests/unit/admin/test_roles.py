@@ -178,6 +178,10 @@ def test_lists_and_traces_of_a_viewer_quote_no_record(made: MadeUpApi) -> None:
     for topic in ("timer.dead-letters", "dlq.billing"):
         _, said = ask(made, "viewer", f"GET /dead-letters?topic={topic}")
         assert {one["key"] for one in said["letters"]} <= {None}
+    _, said = ask(made, "viewer", "GET /dead-letters?topic=dlq.billing")
+    assert {one["detail"] for one in said["letters"]} == {None}
+    _, said = ask(made, "auditor", "GET /dead-letters?topic=dlq.billing")
+    assert None not in {one["detail"] for one in said["letters"]}
     _, said = ask(made, "auditor", "GET /dead-letters")
     assert any(one["key"] for one in said["letters"])
     probing = "GET /dead-letters?topic=dlq.billing&reason=*secret*"
@@ -206,6 +210,15 @@ def test_a_changed_file_counts_and_a_missing_one_admits_nobody(tmp_path: Path) -
     tokens.look()
     assert tokens.caller(new) is None
     assert tokens.caller(f"Bearer {token_of('operator')}") is not None
+
+
+def test_the_last_token_that_is_deleted_admits_nobody_either(tmp_path: Path) -> None:
+    file = tmp_path / "only"
+    file.write_text(token_of("only"))
+    tokens = Tokens(AdminSettings(tokens={"only": AdminToken(role="admin", file=file)}))
+    file.unlink()
+    tokens.look()
+    assert tokens.caller(f"Bearer {token_of('only')}") is None
 
 
 def test_a_running_server_takes_up_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
