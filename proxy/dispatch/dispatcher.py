@@ -165,7 +165,7 @@ class Dispatcher:
         """Return a hop, to try the record apart from others, if this transaction saw similar ones
         refused."""
         target = delivery.target
-        if not self._refusals.is_tired(target):
+        if not self._refusals.has_tried_enough(target):
             return None
         size_bytes = record_batch_bytes(
             delivery.key, delivery.value, delivery_headers(prefix, delivery)

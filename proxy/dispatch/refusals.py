@@ -94,14 +94,14 @@ class Refusals:
                 self.without_value.discard(ref)
                 self.bare.discard(ref)
 
-    def is_tired(self, topic: str) -> bool:
+    def has_tried_enough(self, topic: str) -> bool:
         """Return whether this transaction has tried enough single records of the topic."""
         most = TRIES if self._tries.total() < TRIES_IN_ALL else 1
         return self._tries[topic] >= most
 
     def is_suspect(self, targets: KnownTargets, topic: str, size_bytes: int) -> bool:
         """Return whether to leave the record out of this transaction: similar ones were refused."""
-        if not self.is_tired(topic):
+        if not self.has_tried_enough(topic):
             return False
         limit_bytes = targets.batch_limit_bytes(topic)
         return topic in self._invalid or (limit_bytes is not None and size_bytes > limit_bytes)

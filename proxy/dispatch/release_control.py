@@ -129,7 +129,7 @@ class ReleaseControl:
 
     def looks_for_paused(self, now_ms: int) -> bool:
         """Return whether a pause that is over may still hold records back."""
-        return any(_counts(end, now_ms) for end in self.resumed.values())
+        return any(_is_looked_for(end, now_ms) for end in self.resumed.values())
 
     def is_resumed(self, target: str, now_ms: int) -> bool:
         """Return whether a pause that is over may hold back records of the target, and no current
@@ -197,7 +197,7 @@ class ReleaseControl:
         rules = self._rules_of(target)
         if rules.is_paused:
             return None
-        return next((one for one in rules.resumed if _counts(one[1], now_ms)), None)
+        return next((one for one in rules.resumed if _is_looked_for(one[1], now_ms)), None)
 
     def _limit_of_resumed(self, target: str, now_ms: int) -> _Limit | None:
         """Return the limit on records that a pause held back. None: they have no limit."""
@@ -242,7 +242,7 @@ class ReleaseControl:
                 del self._queues[key]
 
 
-def _counts(end: Resumed, now_ms: int) -> bool:
+def _is_looked_for(end: Resumed, now_ms: int) -> bool:
     """Return whether a worker still looks for records of the pause. If the pause ended with a rate,
     it does so without a time limit."""
     return end.per_second is not None or end.at_ms > now_ms - RELEASED_FOR_MS

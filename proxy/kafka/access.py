@@ -304,7 +304,7 @@ class Connection(AdminClient):
         if cause.code() in UNREACHABLE:
             cause = min([*self._heard, cause], key=_vagueness)
         sentence = explain(cause, self._settings)
-        if isinstance(sentence, BrokerUnreachable) and not self._listens_nobody():
+        if isinstance(sentence, BrokerUnreachable) and not self._nobody_listens():
             if address := _address_that_wants_tls(self._settings):
                 return BrokerRefused(
                     f"The listener at {address} requires TLS, and the proxy connects without it.",
@@ -314,7 +314,7 @@ class Connection(AdminClient):
             return BrokerLate(self._settings.bootstrap_servers, cause.str().rstrip("."))
         return sentence
 
-    def _listens_nobody(self) -> bool:
+    def _nobody_listens(self) -> bool:
         """Whether no address accepts connections. The client library also reports brokers down that
         accept connections and do not answer."""
         causes = [one.str() for one in self._heard if one.code() != KafkaError._ALL_BROKERS_DOWN]

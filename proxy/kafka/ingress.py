@@ -78,7 +78,7 @@ class ReadPositions:
             return records
         offsets = [record.offset() for record in records]
         if offsets[0] < next_offset or not all(map(lt, offsets, offsets[1:])):
-            records = _left(partition, records, next_offset)
+            records = _without_repeats(partition, records, next_offset)
             offsets = [record.offset() for record in records]
         if offsets:
             if offsets[0] >= self._read_to.pop(partition, offsets[0] + 1):
@@ -92,7 +92,7 @@ def _skipped(partition: int, wanted: int, given: int) -> KafkaException:
     return KafkaException(KafkaError(KafkaError._INCONSISTENT, why))  # noqa: SLF001
 
 
-def _left(partition: int, records: Sequence[Message], next_offset: int) -> list[Message]:
+def _without_repeats(partition: int, records: Sequence[Message], next_offset: int) -> list[Message]:
     left: list[Message] = []
     at = next_offset
     for record in records:
@@ -280,7 +280,7 @@ class Ingress:
         self._long_poll = LongPoll(consumer, new_listener, topic, now_s)
         self._positions = ReadPositions()
         self._failing, self._skipping = FailingFetches(), Skipping(skipped or SkippedRanges())
-        self._held: set[int] = set()
+        self._paused: set[int] = set()
         self._group_metadata: object = None
         self.topic = topic
 
@@ -378,12 +378,12 @@ class Ingress:
 
     def pause(self, partitions: Collection[int]) -> None:
         self._long_poll.end()
-        self._held.update(partitions)
+        self._paused.update(partitions)
         self._consumer.pause([TopicPartition(self.topic, p) for p in partitions])
 
     def resume(self, partitions: Collection[int]) -> None:
         self._long_poll.end()
-        self._held.difference_update(partitions)
+        self._paused.difference_update(partitions)
         next_offsets = self._positions.offsets
         places = [TopicPartition(self.topic, p, next_offsets.get(p, -1)) for p in partitions]
         resume_at(self._consumer, places)
@@ -420,11 +420,11 @@ class Ingress:
         self._consumer.close()
 
     def _wanted(self) -> dict[int, int]:
-        offsets, left_out = self._positions.offsets.items(), self._held | self._failing.stuck.keys()
-        return {partition: at for partition, at in offsets if partition not in left_out}
+        offsets, left_out = self._positions.offsets, self._paused | self._failing.stuck.keys()
+        return {partition: at for partition, at in offsets.items() if partition not in left_out}
 
     def _fetched(self) -> Collection[int]:
-        return self._positions.offsets.keys() - self._held
+        return self._positions.offsets.keys() - self._paused
 
     def _end(self, places: Iterable[TopicPartition]) -> None:
         partitions = [place.partition for place in places]

@@ -355,7 +355,7 @@ class SettingsTopic:
                 self._heartbeat()
                 for _topic, message in reading.poll():
                     if (key := _key(message)).startswith(MISSED_MOVES_PREFIX):
-                        _understood(key, lambda: take(key, message.value()))  # noqa: B023
+                        _take_or_warn(key, lambda: take(key, message.value()))  # noqa: B023
         if not is_all():
             raise StartOverRefused(
                 "The committed offsets refer to moves that ended as `missed`. The topic "
@@ -400,7 +400,7 @@ class SettingsTopic:
     def _take(self, message: AnyMessage) -> None:
         self._has_taken = True
         key, value = _key(message), message.value()
-        _understood(key, lambda: self._take_record(key, value, message.partition()))
+        _take_or_warn(key, lambda: self._take_record(key, value, message.partition()))
 
     def _take_record(self, key: str, value: bytes | None, partition: int) -> None:
         """Take a record. Raises ValueError, KeyError or TypeError."""
@@ -482,7 +482,7 @@ def open_settings_topic(
     return topic
 
 
-def _understood(key: str, take: Callable[[], None]) -> None:
+def _take_or_warn(key: str, take: Callable[[], None]) -> None:
     try:
         take()
     except (ValueError, KeyError, TypeError) as problem:

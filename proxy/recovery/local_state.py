@@ -236,7 +236,7 @@ def raise_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def say_if_too_few(partitions: int) -> None:
+def warn_of_few_open_files(partitions: int) -> None:
     """Warn if a worker with all partitions could run out of open files."""
     limit, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = FILES_BESIDE + FILES_EACH * partitions

@@ -237,17 +237,17 @@ class Admission:
             outcomes.append(Outcome(offset, MISSED, None, decision.ident, detail))
             return True
         if decision.what == "commit":
-            entry, rolls = self._committed(offset, half)
+            entry, rolls = self._entry_of_commit(offset, half)
             if not self._schedule(entry):
                 return False
             self.identities.commit(offset, decision.ident, half, entry[0], rolls=rolls)
         else:
-            self._undo(decision, half)
+            self._roll_back_or_expire(decision, half)
             self.identities.drop(offset, decision.ident, half)
         outcomes.append(Outcome(offset, APPLIED, None, decision.ident))
         return True
 
-    def _committed(self, offset: int, half: Named) -> tuple[Entry, bool]:
+    def _entry_of_commit(self, offset: int, half: Named) -> tuple[Entry, bool]:
         """Return the commit's entry, which delivers the half message, and whether it rolls."""
         prepare = self.half_messages.prepare(half.offset)
         if prepare is None:
@@ -255,14 +255,14 @@ class Admission:
         fires_ms, _offset, target, body = prepare.entry
         return (fires_ms, offset, target, body), prepare.rolls
 
-    def _undo(self, decision: Decision, half: Named) -> None:
+    def _roll_back_or_expire(self, decision: Decision, half: Named) -> None:
         if decision.what == "rollback":
             rolled_back = Outcome(
                 half.origin, ROLLED_BACK, half.due_ms, decision.ident, target=half.target
             )
             self._ended.outcomes.append(rolled_back)
         else:
-            entry, _rolls = self._committed(half.offset, half)
+            entry, _rolls = self._entry_of_commit(half.offset, half)
             letter = dead_letter_of(delivery_of(entry), NEVER_DECIDED)
             self._ended.add_dead_letter(letter._replace(outcome=EXPIRED, ident=decision.ident))
 

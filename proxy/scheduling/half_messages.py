@@ -128,7 +128,7 @@ class HalfMessages:
         self._read_unread()
         if not self._agenda:
             return DueEvents([], is_all=True)
-        agenda, items = self._taken(upto, max_events), list[AgendaItem]()
+        agenda, items = self._first_items(upto, max_events), list[AgendaItem]()
         size_bytes = 0
         while agenda and len(items) < max_events and size_bytes < CHECK_BACK_BYTES:
             items.append(item := heappop(agenda))
@@ -169,7 +169,7 @@ class HalfMessages:
             for fires_ms, offset, check in items
         ]
 
-    def _taken(self, upto: Watermark, max_events: int) -> list[AgendaItem]:
+    def _first_items(self, upto: Watermark, max_events: int) -> list[AgendaItem]:
         """Return the first items of the agenda, and leave them there. Items of decided half
         messages are removed."""
         items: list[AgendaItem] = []

@@ -102,7 +102,7 @@ class Identities:
         not known to be pending, return None: the move itself must end."""
         ident, hop_from, target = scheduled.ident, scheduled.hop_from, scheduled.entry[2]
         assert hop_from is not None, scheduled
-        origin = self._waiting_origin(hop_from, ident, scheduled.first)
+        origin = self._pending_origin(hop_from, ident, scheduled.first)
         if origin is None or self.is_purged(hop_from, target, moved.due_ms):
             return None
         if not self.move_again(offset, scheduled, moved):
@@ -120,7 +120,7 @@ class Identities:
             self.register.add_tombstone(offset, key, target)
         return pends
 
-    def _waiting_origin(self, hop_from: int, ident: bytes | None, first: int | None) -> int | None:
+    def _pending_origin(self, hop_from: int, ident: bytes | None, first: int | None) -> int | None:
         if ident is not None:
             row = self._row(ident)
             is_current = row.offset == hop_from and not row.kind & IS_HALF_MESSAGE
@@ -351,7 +351,7 @@ class Recalls:
         if current is None:
             self._identities.note_recall(at, *recall.names)
             return [_missed(at, _unproven(recall, IS_OVER))]
-        found = self._waiting(current)
+        found = self._pending_record(current)
         is_proven = recall.known is None or (found and set(recall.proofs) & set(found.proofs))
         if found is None or not is_proven:
             return [_missed(at, _unproven(recall, NEVER_PENDING))]
@@ -394,17 +394,17 @@ class Recalls:
         current = offset if row.offset == NOTHING else row.offset
         return None if current < self._identities.position.floor else current
 
-    def _waiting(self, offset: int) -> _Pending | None:
+    def _pending_record(self, offset: int) -> _Pending | None:
         if offset not in self._read:
             count = min(MOST_READ, len(self._next))
             current = [self._current(self._next.popleft()) for _ in range(count)]
             offsets = sorted({offset, *(one for one in current if one is not None)})
             parsed = self._read_back(offsets)
-            self._read |= {one: _waiting(parsed.get(one)) for one in offsets}
+            self._read |= {one: _pending_of(parsed.get(one)) for one in offsets}
         return None if offset in self._missed else self._read[offset]
 
 
-def _waiting(parsed: ParsedRecord | None) -> _Pending | None:
+def _pending_of(parsed: ParsedRecord | None) -> _Pending | None:
     if not isinstance(parsed, Scheduled | Prepare):
         return None
     entry, ident = parsed.entry, parsed.ident

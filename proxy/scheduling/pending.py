@@ -55,7 +55,7 @@ def find_record(shard: Shard, message: Message) -> Found:
     row = None if ident is None else shard.named(ident)
     state: RecordState | None = None
     if ident is None:
-        state = _of_entry(shard, entry, parsed)
+        state = _state_of_entry(shard, entry, parsed)
     elif row is not None and offset in (row.offset, row.origin):
         state = _state_of(shard, row)  # only the last record with an id can still be pending
     fires_ms = None
@@ -72,7 +72,7 @@ def _state_of(shard: Shard, row: Named) -> RecordState | None:
     return "pending" if is_pending else None
 
 
-def _of_entry(shard: Shard, entry: Entry, parsed: Scheduled | Prepare) -> RecordState:
+def _state_of_entry(shard: Shard, entry: Entry, parsed: Scheduled | Prepare) -> RecordState:
     """Return the state of a record without an id. The register notes a recall by its receipt."""
     first = parsed.first if isinstance(parsed, Scheduled) else None
     recall = shard.named(receipt_name(entry[1] if first is None else first))

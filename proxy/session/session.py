@@ -74,7 +74,7 @@ from proxy.publishing.kafka_transactions import CommitThread, KafkaTransactions
 from proxy.publishing.targets import Targets
 from proxy.publishing.throttling import Throttling
 from proxy.publishing.transaction import Publisher
-from proxy.recovery.local_state import LocalState, say_if_too_few
+from proxy.recovery.local_state import LocalState, warn_of_few_open_files
 from proxy.recovery.recovery import Recovery
 from proxy.session.clock_watch import ClockWatch
 from proxy.session.limits import BackPressure, MemoryBudget
@@ -467,7 +467,7 @@ def open_session(
 
 def _note_partitions(metrics: Metrics, partitions: int) -> None:
     metrics.show(ingress_partitions=partitions)
-    say_if_too_few(partitions)
+    warn_of_few_open_files(partitions)
 
 
 def _places(topic: str, partitions: int) -> set[Place]:

@@ -260,7 +260,7 @@ def _await_topics(settings: Settings, is_stopping: Callable[[], bool]) -> int:
         try:
             admin = admin_client(settings)
             ensure_topics(settings, admin)
-            return settings.workers or _workers_that_pay(settings, admin)
+            return settings.workers or _useful_workers(settings, admin)
         except BrokerLate as late:
             if time.monotonic() > deadline:
                 raise
@@ -268,7 +268,7 @@ def _await_topics(settings: Settings, is_stopping: Callable[[], bool]) -> int:
     return 1
 
 
-def _workers_that_pay(settings: Settings, admin: Broker) -> int:
+def _useful_workers(settings: Settings, admin: Broker) -> int:
     try:
         partitions = describe_topic(settings.topics.ingress, admin, settings).partitions
     except KafkaException as error:

@@ -71,16 +71,16 @@ class DiskRoom:
         self._has_others = False
         self._asked_s = self._said_s = self._looked_s = -SAY_EVERY_S
         self._held_since_s: float | None = None
-        self._serves_all_the_same = False
+        self._serves_as_alone = False
 
     def wait(self, is_stopping: Callable[[], bool]) -> None:
         """Return once there is room, no other instance is in the group, or the worker stops."""
-        self._held_since_s, self._serves_all_the_same = None, False
+        self._held_since_s, self._serves_as_alone = None, False
         if self._shortage() is None:
             return
         while not is_stopping() and (shortage := self._shortage()) is not None:
-            if self._is_alone_known() and not self._has_others:
-                self._serves_all_the_same = True
+            if self._has_new_answer() and not self._has_others:
+                self._serves_as_alone = True
                 return
             if self._has_others and self._now_s() >= self._said_s + SAY_EVERY_S:
                 self._said_s = self._now_s()
@@ -100,14 +100,14 @@ class DiskRoom:
             return False
         self._looked_s = now_s
         if not is_full:
-            self._held_since_s, self._serves_all_the_same = None, False
+            self._held_since_s, self._serves_as_alone = None, False
             return False
         if self._held_since_s is None:
             self._held_since_s = now_s
-        factor = ALONE_FACTOR if self._serves_all_the_same else 1
+        factor = ALONE_FACTOR if self._serves_as_alone else 1
         if now_s < self._held_since_s + self._leave_after_s * factor:
             return False
-        return self._is_alone_known() and self._has_others and self._shortage() is not None
+        return self._has_new_answer() and self._has_others and self._shortage() is not None
 
     def _shortage(self) -> tuple[str, str] | None:
         try:
@@ -128,7 +128,7 @@ class DiskRoom:
             f"Free some space on the disk of {self._data_dir}, or lower `disk_reserve`",
         )
 
-    def _is_alone_known(self) -> bool:
+    def _has_new_answer(self) -> bool:
         """Return whether a new answer about the group's members has come. Ask at intervals."""
         if self._answer is None and self._now_s() >= self._asked_s + ASK_EVERY_S:
             self._asked_s, self._answer = self._now_s(), self._ask()

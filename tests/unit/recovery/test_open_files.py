@@ -6,7 +6,12 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from proxy.recovery.local_state import FILES_BESIDE, FILES_EACH, raise_open_files, say_if_too_few
+from proxy.recovery.local_state import (
+    FILES_BESIDE,
+    FILES_EACH,
+    raise_open_files,
+    warn_of_few_open_files,
+)
 
 FEW = 512
 
@@ -27,8 +32,8 @@ def test_the_process_takes_as_many_as_the_system_allows() -> None:
 
 def test_too_few_for_all_partitions_are_said_with_what_to_do() -> None:
     with capture_logs() as lines:
-        say_if_too_few((FEW - FILES_BESIDE) // FILES_EACH)
+        warn_of_few_open_files((FEW - FILES_BESIDE) // FILES_EACH)
         assert lines == []
-        say_if_too_few(1_000)
+        warn_of_few_open_files(1_000)
     assert lines[0]["allowed"] == FEW
     assert str(FILES_BESIDE + 1_000 * FILES_EACH) in lines[0]["remedy"]
