@@ -13,7 +13,7 @@ from storage.options import MOST_NAMES, MOST_NUMBERS
 from storage.store import Column, Entry, TargetCounts
 
 UNNAMED = MOST_NUMBERS
-"""Stands for a target without a number. Its name is stored before the body."""
+"""Stands for a target without a number. The target's name is stored before the body."""
 _NAME = Struct("<H")
 
 
@@ -25,8 +25,8 @@ class _Numbers(dict[str, int]):
 class TargetNumbers:
     """Numbers for at most `most` target names, which are counted by name.
 
-    A name keeps its number while its entries are pending, so counts are exact. The first name
-    without room closes the table until no unnumbered entry is pending."""
+    A name keeps its number while its entries are pending, so counts are exact. A full table takes
+    no new name until no entry of a target without a number is pending."""
 
     def __init__(
         self,
@@ -44,16 +44,16 @@ class TargetNumbers:
         self._new_names = 0
 
     def has(self, name: str) -> bool:
-        """Return whether entries of `name` are counted by name. Call it before counting them."""
+        """Number `name` if there is room. Return whether its entries are counted by name."""
         return name in self.by_name or self._take(name)
 
     @property
     def wants_release(self) -> bool:
-        """Enough new names came since the last `release` to pay for another."""
+        """Enough new names came since the last `release` to make another one worth its cost."""
         return self._new_names >= self._most
 
     def release(self, used: Container[str]) -> None:
-        """Free the numbers of names not in `used`. No unnumbered entry may be pending."""
+        """Free the numbers of names not in `used`. All pending entries need numbered targets."""
         unused = [name for name in self.by_name if name not in used]
         for name in unused:
             number = self.by_name.pop(name)
@@ -65,7 +65,7 @@ class TargetNumbers:
         return _NAME.size + len(name.encode())
 
     def columns_of(self, entries: Sequence[Entry]) -> tuple[Column, list[bytes]]:
-        """Return target numbers and bodies. The name precedes an unnumbered target's body."""
+        """Return target numbers and bodies. The name of an unnumbered target precedes the body."""
         bodies = [entry[3] for entry in entries]
         found = map(self.by_name.__getitem__, [entry[2] for entry in entries])
         numbers = np.fromiter(found, np.int64, len(entries))
@@ -194,7 +194,7 @@ class DueHistogram:
         self._counts: npt.NDArray[np.float64] = np.zeros(len(edges_ms) + 1)
 
     def add(self, times_ms: Column, entries: Column | None = None) -> None:
-        """Count each due once, or with the weight in `entries`. Sorted dues are faster."""
+        """Count each time once, or as often as `entries` says. Sorted times are faster."""
         if entries is not None and bool((times_ms[1:] >= times_ms[:-1]).all()):
             upto = np.concatenate(([0], np.cumsum(entries)))
             ends = upto[np.searchsorted(times_ms, self.edges_ms, "right")]
@@ -239,7 +239,7 @@ def offsets_of(entries: Sequence[Entry]) -> Column:
 
 
 class ChunkCounts:
-    """Pending entries per chunk of 2**shift offsets. Chunks double to stay below MAX_CHUNKS."""
+    """Pending entries by chunk of 2**shift offsets. Chunks double in size to stay this few."""
 
     def __init__(self, shift: int = FIRST_SHIFT, base: int = 0, counts: Column | None = None):
         self.shift = shift
@@ -351,7 +351,7 @@ class Counts:
     ) -> None:
         self.targets = targets
         self.target_bytes = target_bytes
-        """Bytes of bodies by target, with the names stored before bodies."""
+        """Bytes of bodies by target, including the names that are stored before bodies."""
         self.total_bytes = target_bytes.total()
         self.chunks = ChunkCounts() if chunks is None else chunks
 

@@ -43,7 +43,7 @@ class Files:
     def poke(
         self, cells: npt.NDArray[np.void], at: npt.NDArray[np.int64], rows: npt.NDArray[np.void]
     ) -> None:
-        """Set `cells[at] = rows`, each item in one copy. A kill may still tear one."""
+        """Set `cells[at] = rows`, each item in one copy. A kill may still leave half an item."""
         item = np.dtype((np.void, cells.dtype.itemsize))
         cells.view(item)[at] = rows.view(item)
 
@@ -60,7 +60,7 @@ class Files:
         source.rename(target)
 
     def remove(self, path: Path) -> None:
-        """Delete a file. Ignore failures: the next opening removes it."""
+        """Delete a file. Ignore failures, because a later opening or flush deletes it."""
         with suppress(OSError):
             path.unlink()
 
@@ -84,7 +84,7 @@ class FolderLock:
     def put_aside(self, files: Files) -> Path:
         """Rename the folder to `<folder>.broken-<n>` and lock a new one.
 
-        Keeps KEPT_ASIDE old ones."""
+        Keeps the newest KEPT_ASIDE renamed folders."""
         taken = sorted(_numbers(self.folder))
         aside = _aside(self.folder, taken[-1] + 1 if taken else 1)
         files.rename(self.folder, aside)
@@ -148,7 +148,7 @@ class Checkpoint:
     redo_from: int = 0
     """The wheel may lack runs from this log position on."""
     live: dict[int, int] = field(default_factory=dict)
-    """Records per segment that a chain reaches."""
+    """Number of records in each segment that a chain reaches."""
     checks: int = 0
     """Sum of the check numbers of the complete wheel."""
     boot_id: str = ""
@@ -231,9 +231,9 @@ class _Section:
 
 
 class DamageGuard:
-    """A recorder of damage. The next opening puts the folder aside.
+    """A recorder of damage. Its note lets the next opening put the folder aside.
 
-    After a failed read counts may lag behind the watermark and must not be written."""
+    After a failed read the counts may be older than the watermark and must not be written."""
 
     def __init__(self, folder: Path, files: Files) -> None:
         self.reading, self.writing = _Section(self._read_failed), _Section(self._write_failed)
@@ -259,7 +259,7 @@ class DamageGuard:
 
 
 def damage_noted(folder: Path) -> str | None:
-    """Return the recorded damage."""
+    """Return the recorded damage, or None."""
     try:
         return (folder / DAMAGED).read_text(errors="replace")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Entries in memory: near ones as tuples, far ones as columns."""
+"""Entries in memory: tuples if they fire soon, else columns."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -15,14 +15,14 @@ from storage.store import LAST_OFFSET, Column, Entry, Key, Scanned, Wants, dues_
 
 
 def count_upto(times_ms: Column, offsets: Column, key: Key) -> int:
-    """Count the rows, in (fires_ms, offset) order, at or below `key`."""
+    """Return how many rows lie at or below `key`. They are sorted by (fires_ms, offset)."""
     below = int(np.searchsorted(times_ms, key[0], "left"))
     same = int(np.searchsorted(times_ms, key[0], "right"))
     return below + int(np.searchsorted(offsets[below:same], key[1], "right"))
 
 
 def are_beyond(times_ms: Column, offsets: Column, key: Key) -> npt.NDArray[np.bool_]:
-    """Return which entries lie behind the key."""
+    """Return which entries lie beyond the key."""
     beyond: npt.NDArray[np.bool_] = times_ms > key[0]
     beyond |= (times_ms == key[0]) & (offsets > key[1])
     return beyond
@@ -39,7 +39,7 @@ class Columns:
     crcs: Column
     """CRC-32 of each body."""
     bodies: list[bytes]
-    """The name of an unnumbered target precedes its body."""
+    """If the target has no number, its name is stored before the body."""
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -106,13 +106,13 @@ def columns_joined(parts: Iterable[Columns]) -> Columns:
 
 
 LOOKED_AT = 4096
-"""Entries one `scan` visits, rounded up to a whole millisecond."""
+"""After this many entries `DueIndex.scan` ends, at the next end of a millisecond."""
 
 _offset_of = itemgetter(1)
 
 
 class DueIndex:
-    """Entries by due millisecond. A scan sorts them into `_ready`, which keeps `add` cheap."""
+    """Entries by firing time. Only times up to `scanned_ms` are sorted, so that `add` is cheap."""
 
     def __init__(self, scanned_ms: int) -> None:
         self.scanned_ms = scanned_ms
@@ -218,16 +218,16 @@ class DueIndex:
 NONE_MS = 2**63 - 1
 ALL_BYTES = 2**63
 NEAR_MS = 1_000
-"""Step of the horizon. Entries due within one or two steps are tuples."""
+"""The horizon is one or two such steps ahead. Entries that fire before it are tuples."""
 ENTRY_BYTES = 300
 """Approximate memory of an entry, without its body."""
 
 
 class Memtable:
-    """Entries not yet on disk. Far ones become columns, which take half the memory."""
+    """Entries not yet on disk. Beyond the horizon they are columns, which take half the memory."""
 
     def __init__(self, numbers: TargetNumbers, scanned_ms: int, phase_ms: int = 0) -> None:
-        """Create an empty memtable. `phase_ms` keeps stores from moving their horizons at once."""
+        """Create an empty memtable. `phase_ms` spreads the horizon moves of stores over a step."""
         self.first_offset: int | None = None
         self.last_offset = -1
         self.counts = no_counts(numbers)
@@ -300,7 +300,7 @@ class Memtable:
         return first_scanned([near, *far], max_entries, ALL_BYTES)
 
     def to_columns(self, most_entries: int) -> Generator[int, None, Columns]:
-        """Return all entries, unordered. One that ends during this is included at most once."""
+        """Yield the size of each step. Return all entries, unordered. Ended ones may be missing."""
         parts = [*self._sorted, *self._fresh]
         for entries in self._near.batches(most_entries):
             parts.append(columns_of(entries, self._numbers, dues_of(entries), offsets_of(entries)))
@@ -319,7 +319,7 @@ class Memtable:
         return ((until_ms - self._phase_ms) // NEAR_MS + 2) * NEAR_MS + self._phase_ms
 
     def _bring_near(self, until_ms: int) -> None:
-        """Move entries due by `until_ms` to tuples, at a cost independent of the pending ones."""
+        """Turn entries that fire by `until_ms` into tuples, without a look at each later entry."""
         if self._fresh_from_ms <= until_ms:
             self._sorted.append(columns_joined(self._fresh).in_time_order())
             self._fresh, self._fresh_from_ms = [], NONE_MS

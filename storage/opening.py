@@ -35,8 +35,8 @@ def open_store(
     """Open or create the store. Its `report` tells the state of the folder.
 
     The caller then replays [store.covered, committed.next_offset). A folder that is damaged or
-    ahead of the broker is put aside. With `rebuild`, so is one of another kind or with other
-    options. Raises StoreLocked, StoreMismatch, StorageFull."""
+    ahead of the broker is put aside. With `rebuild`, a folder of another kind or with other options
+    is put aside, too. Raises StoreLocked, StoreMismatch, StorageFull."""
     opening = Opening(folder, kind, committed, options or Options(), files or Files())
     open_tier, _ = _kind(kind)
     try:
@@ -55,7 +55,7 @@ def open_store(
 
 def _kind(kind: StoreKind | None) -> tuple[OpenTier, Look]:
     if kind == "rocksdb":
-        # an optional package
+        # rocksdict is an optional package
         from storage.rocksdb import look_into_rocksdb, open_rocksdb
 
         return open_rocksdb, look_into_rocksdb

@@ -23,7 +23,7 @@ class Options:
     written."""
 
     precision_ms: int = 1000
-    """Time of one slot. Fixed when the folder is made."""
+    """Time that one slot covers. Fixed when the folder is made."""
     slots: int = 7 * 86_400
     """Slots of the wheel. Fixed when the folder is made."""
     segment_bytes: int = 16 * 1024 * 1024
@@ -33,7 +33,7 @@ class Options:
     replayed_offsets: int = 262_144
     """Memory is written out when a restart would replay more offsets."""
     close_slots: int = 60
-    """Passed slots before compaction looks at their files."""
+    """Compaction begins when this many slots have passed since the last one."""
     load_ahead_slots: int = 2
     """A slot is loaded this many slots before its time."""
     slice_bytes: int = 2 * 1024 * 1024
@@ -73,17 +73,17 @@ class IdOptions:
 
     memtable_entries: int = 32_768
     memtable_bytes: int = 2 * 1024 * 1024
-    """Bytes of ids. Python adds 100 to 350 bytes for each."""
+    """Bytes of ids. Python adds 100 to 350 bytes for each id."""
     replayed_offsets: int = 65_536
     """Memory is written out when a restart would replay more offsets."""
     few_ids: int = 32
-    """Fewer new ids in one call are not stored as arrays."""
+    """New ids of one call are stored as arrays, unless they are fewer."""
     write_entries: int = 4_096
     """Ids converted to columns in one step."""
     merge_entries: int = 8_192
     """Rows merged in one step."""
     merged_runs: int = 8
-    """Fewest runs in a merge. With fewer, rows are copied more often."""
+    """A merge needs this many runs. With fewer, rows would be copied more often."""
     most_names: int = MOST_NAMES
     """Targets counted by name at a time."""
     most_runs: int = 64

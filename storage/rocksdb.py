@@ -48,7 +48,7 @@ _NAME = Struct(">H")
 _LOG_RECORD = Struct("<IHB")
 LOG_BLOCK_BYTES = 32_768
 MANIFEST_RECORDS = range(5)
-"""Padding, and full, first, middle and last records."""
+"""Known record types: padding, and full, first, middle and last records."""
 
 
 class EntriesRead(NamedTuple):
@@ -56,7 +56,7 @@ class EntriesRead(NamedTuple):
 
     entries: list[Entry]
     next_fires_ms: int | None
-    """Due of the entry behind them. None: there is none."""
+    """Firing time of the next entry, or None if there is no other."""
 
 
 class RocksDatabase:
@@ -102,7 +102,7 @@ class RocksDatabase:
         return _cut(found, end, most_entries, most_bytes)
 
     def pieces(self) -> list[Piece]:
-        """Return the approximate distribution of dues, from the keys of each file."""
+        """Return the approximate distribution of firing times, from the keys of each file."""
         last_ms = self._last_fires_ms()
         with _explained(self._path):
             files = self._db.live_files()
@@ -133,11 +133,11 @@ class RocksDatabase:
             self._db.write(batch, self._without_log)
         self.checkpoint = checkpoint
         if checkpoint.covered - self._persisted >= self._persist_offsets:
-            with suppress(OSError):  # the batch counts, and the next one retries
+            with suppress(OSError):  # the batch is written, and the next batch persists it
                 self.persist(wait=False)
 
     def close(self) -> None:
-        """Release the files. RocksDB persists written data. Raises OSError if that fails."""
+        """Release the files. RocksDB persists written data, and raises OSError if it cannot."""
         with _explained(self._path):
             self._db.close()
 
@@ -148,9 +148,9 @@ class RocksDatabase:
         self._persisted = self.checkpoint.covered if self.checkpoint else 0
 
     def _rows_from(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield rows up to the checkpoint.
+        """Yield the rows. The checkpoint has the last key.
 
-        rocksdict's iterators end silently at a corrupt block."""
+        rocksdict's iterators end silently at a corrupt block, so an earlier end is damage."""
         with _explained(self._path):
             rows = cast(Iterator[tuple[bytes, bytes]], self._db.items(from_key=start))
             for key, value in rows:
@@ -231,7 +231,7 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def _refuse_odd_records(manifest: Path) -> None:
-    """Raise StoreDamaged for an odd record type: one flipped bit makes RocksDB 10 loop forever."""
+    """Raise StoreDamaged for an unknown record type. RocksDB 10 would loop forever on it."""
     data = manifest.read_bytes()
     at = 0
     while at + _LOG_RECORD.size <= len(data):
@@ -292,9 +292,9 @@ class WrittenPieces:
 PEEK_ENTRIES = 4096
 STEP_ENTRIES = 2048
 MOST_ENTRIES = 4096
-"""A memtable is written in one step. 4,096 entries take about 15 ms."""
+"""Limit of a memtable, which is written in one step. 4,096 entries take about 15 ms."""
 LOOKED_AT = 1024
-"""Rows read by one `scan`, about 2 ms."""
+"""Rows that one `scan` reads, in about 2 ms."""
 MOST_BYTES = 8 * 1024 * 1024
 
 _time_of = itemgetter(0)
@@ -313,7 +313,7 @@ class RocksTier:
         self._read_to: Key = ledger.counted
         self._next_fires_ms: int | None = 0
         self._below_floor: list[Entry] = []
-        """Entries that ended before the opening. They are counted until they are due."""
+        """Entries that ended before the opening. They stay in the counts until they would fire."""
         self._ended_entries = 0
         self._pass_over(ledger.ended)
 
@@ -504,7 +504,7 @@ def look_into_rocksdb(folder: Path) -> Iterator[RocksReader]:
 
 
 def _opened_for_reading(folder: Path) -> RocksDatabase:
-    """Retry: a running proxy may delete a file between listing and opening."""
+    """Open the database. Retry, as the proxy may delete a file between listing and opening."""
     for _ in range(LOOKS - 1):
         with suppress(StoreDamaged):
             return RocksDatabase(folder, is_read_only=True)

@@ -29,7 +29,7 @@ Wants: TypeAlias = Callable[[str], bool] | None
 LAST_OFFSET: Final = 2**63 - 1
 
 PEEK_BYTES: Final = 32 * 1024 * 1024
-"""Default limit of body bytes peeked at together."""
+"""Default of `max_bytes`: the bodies that one `Store.due` returns have at most this size in all."""
 
 _time_of = itemgetter(0)
 _target_of = itemgetter(2)
@@ -53,13 +53,13 @@ class TargetCounts(NamedTuple):
         return self.by_name.get(target, self.others)
 
     def without(self, part: "TargetCounts") -> "TargetCounts":
-        """Subtract `part`, which counts a subset."""
+        """Subtract `part`, the counts of a subset."""
         known = self.by_name.keys() & part.by_name.keys() if part.others else self.by_name.keys()
         left = {name: self.by_name[name] - part.by_name.get(name, 0) for name in known}
         return TargetCounts(left, self.total - part.total - sum(left.values()))
 
     def largest(self, most: int) -> "TargetCounts":
-        """Keep the `most` highest counts by name."""
+        """Keep the names of the `most` highest counts. The other counts go into `others`."""
         used = {name: count for name, count in self.by_name.items() if count}
         shown = nsmallest(most, used.items(), key=lambda item: (-item[1], item[0]))
         return TargetCounts(dict(shown), self.total - sum(count for _, count in shown))
@@ -69,11 +69,11 @@ NO_COUNTS = TargetCounts({})
 
 
 class Due(NamedTuple):
-    """The first due entries, in order."""
+    """The first entries that fire by some time, in order."""
 
     entries: list[Entry]
     is_all: bool
-    """No other entry is due."""
+    """No other entry fires by that time."""
 
 
 class Scanned(NamedTuple):
@@ -81,7 +81,7 @@ class Scanned(NamedTuple):
 
     entries: list[Entry]
     upto: Key
-    """End of the part. No other wanted entry lies at or below it."""
+    """Key at which the part ends. No other wanted entry lies at or below it."""
 
 
 NOTHING = -1
@@ -91,10 +91,10 @@ class Named(NamedTuple):
     """State of an id. NOTHING stands for an unknown or missing offset."""
 
     latest: int
-    """Offset of the last record or cancel that a producer wrote."""
+    """Offset of the last record or cancel with this id that a producer wrote."""
     fires_ms: int = NOTHING
     offset: int = NOTHING
-    """Ingress offset of its entry."""
+    """Ingress offset of the id's entry."""
     origin: int = NOTHING
     """Ingress offset of the record to deliver."""
     due_ms: int = NOTHING
@@ -152,7 +152,7 @@ class Store(Protocol):
         """Add entries in offset order, beyond (watermark, cursor). Raises ValueError otherwise."""
 
     def due(self, now_ms: int, max_entries: int, max_bytes: int = PEEK_BYTES) -> Due:
-        """Peek at the first entries due by `now_ms`. A body above `max_bytes` is returned alone."""
+        """Peek at the first entries that fire by `now_ms`. A body above `max_bytes` comes alone."""
 
     def advance(self, watermark_ms: int, cursor: int) -> None:
         """Drop entries at or below (watermark_ms, cursor), which have ended."""
@@ -160,14 +160,14 @@ class Store(Protocol):
     def next_fires_ms(self, until_ms: int) -> int | None: ...
 
     def floor(self, next_offset: int) -> int:
-        """Return a lower bound of pending offsets, or `next_offset`. It may be low by one chunk."""
+        """Return `next_offset` or, if lower, the lowest pending offset, rounded down to a chunk."""
 
     def pending(self) -> int: ...
 
     def pending_by_target(self) -> TargetCounts: ...
 
     def pending_bytes(self) -> int:
-        """Return the disk space of pending bodies, written or not."""
+        """Return the disk space that pending bodies take, or will take when they are written."""
 
     def pending_bytes_by_target(self) -> TargetCounts: ...
 
@@ -177,16 +177,17 @@ class Store(Protocol):
     def scan(
         self, after: Key, until_ms: int, wants: Wants, max_entries: int, max_bytes: int
     ) -> Scanned:
-        """Return the first wanted entries beyond `after` and due by `until_ms`, perhaps none.
+        """Return the first wanted entries beyond `after` that fire by `until_ms`, perhaps none.
 
-        `upto` is beyond `after`. At the end it is (until_ms, LAST_OFFSET). Calls that go on from
-        `upto` return each entry that stays pending once. Delivery's read-ahead is not changed."""
+        `upto` is beyond `after`. At the end it is (until_ms, LAST_OFFSET). Calls that each start
+        at the last `upto` return each entry that stays pending once. Entries read ahead for
+        delivery are not touched."""
 
     def maintain(self, next_offset: int, budget_entries: int) -> bool:
-        """Do one bounded step of work. Return whether there is more.
+        """Do one bounded step of work. Return whether more work is left.
 
         Offsets below `next_offset` are committed and were put, except during a replay. `covered`
-        never exceeds `next_offset`. Raises StorageFull. The next call tries the write again."""
+        never exceeds `next_offset`. Raises StorageFull. The next call repeats the write."""
 
     def request_flush(self) -> None: ...
 
@@ -194,9 +195,7 @@ class Store(Protocol):
         """Write everything below `next_offset` and a checkpoint, for a clean stop."""
 
     def close(self) -> None:
-        """Release files and lock without writing.
-
-        Raises StorageFull, after the release, if a database writes on close and fails."""
+        """Release files and lock. Raises StorageFull after that, if RocksDB then fails to write."""
 
 
 def dues_of(entries: Sequence[tuple[Any, ...]]) -> Column:
@@ -233,7 +232,7 @@ def fitting(entries: list[Entry], max_bytes: int) -> list[Entry]:
 
 
 def added(parts: Sequence[TargetCounts], most: int = MOST_NAMES) -> TargetCounts:
-    """Add counts of disjoint things. A target known to all parts is counted by name."""
+    """Add counts of disjoint sets. A target that all parts know is counted by name."""
     by_name: Counter[str] = Counter()
     for part in parts:
         by_name.update(part.by_name)

@@ -1,4 +1,4 @@
-"""The interface between a `TieredStore` and its kind on disk."""
+"""The interface between a `TieredStore` and the disk tier of its kind."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -21,7 +21,7 @@ class Ledger:
     watermark_ms: int
     cursor: int
     counted: Key
-    """The watermark and cursor of `counts` at the opening."""
+    """At the opening `counts` has the entries beyond this key, the checkpoint's watermark."""
     floor: int
     """No offset below it was pending at the opening."""
     covered: int
@@ -43,10 +43,10 @@ class DiskTier(Protocol):
     def peeked_bytes(self) -> int: ...
 
     def peek(self, until_ms: int, max_entries: int, max_bytes: int) -> Due:
-        """Return the first entries due by `until_ms`, at least one if there is one."""
+        """Return the first entries that fire by `until_ms`: at least one, if one does."""
 
     def next_fires_ms(self, until_ms: int) -> int | None:
-        """Return the earliest due. If that is after `until_ms`, the result may be None or later."""
+        """Return the earliest firing time, or None or a later time if it is after `until_ms`."""
 
     def forget(self, ended: Key) -> None:
         """Remove entries at or below the new watermark from the counts."""
@@ -70,10 +70,10 @@ class DiskTier(Protocol):
         """A `flush` would free much space."""
 
     def flush(self, memtable: Memtable | None, coverable: Callable[[], int]) -> Iterator[int]:
-        """Write a memtable, compact, and write a checkpoint that covers `coverable()`.
+        """Write a memtable, compact, and write a checkpoint for all offsets below `coverable()`.
 
         Yields the work of each step in entries. The memtable serves its entries until the last
-        step. An OSError undoes all steps. A failure after the checkpoint is StoreDamaged."""
+        step. An OSError undoes all steps. After the checkpoint, StoreDamaged is raised instead."""
 
     def persist(self) -> None: ...
 
@@ -91,7 +91,7 @@ class Opening:
     files: Files
 
     def ledger(self, checkpoint: Checkpoint, bound: dict[str, int]) -> Ledger:
-        """Return the initial ledger. Raises StoreDamaged (ahead of the broker), StoreMismatch."""
+        """Return the initial ledger. Raises StoreDamaged, and StoreMismatch if `bound` differs."""
         at = self.committed
         ended = (checkpoint.watermark_ms, checkpoint.cursor)
         refuse_ahead(self.folder, checkpoint.covered, ended, at)
@@ -120,7 +120,7 @@ class OpenedTier(NamedTuple):
     tier: DiskTier
     ledger: Ledger
     options: Options
-    """The given options, perhaps reduced by the tier."""
+    """The given options, perhaps with the lower memtable limits of the tier."""
     is_new: bool
     """The folder had no checkpoint."""
 
@@ -144,7 +144,7 @@ def refuse_ahead(folder: Path, covered: int, ended: Key, committed: Committed) -
 
 
 OpenTier: TypeAlias = Callable[[Opening], OpenedTier]
-"""Opens or creates a kind's files. Raises StoreDamaged, StoreMismatch, OSError."""
+"""Opens or creates the files of a store kind. Raises StoreDamaged, StoreMismatch, OSError."""
 
 
 @dataclass(slots=True)
@@ -178,4 +178,4 @@ class FolderReader(Protocol):
 
 
 Look: TypeAlias = Callable[[Path], AbstractContextManager[FolderReader]]
-"""Opens a kind's files for reading. Raises FileNotFoundError without a checkpoint."""
+"""Opens the files of a store kind for reading. FileNotFoundError: there is no checkpoint."""

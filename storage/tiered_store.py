@@ -1,4 +1,4 @@
-"""A store of two tiers: memtables and disk."""
+"""A store: memtables in front of a tier on disk."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,10 +29,10 @@ _key_of = itemgetter(0, 1)
 
 
 class TieredStore:
-    """The `Store` of every kind.
+    """The implementation of `Store` for all kinds, which differ in their disk tier.
 
-    A full memtable becomes immutable and is written once it is committed. Entries that end earlier
-    are never written."""
+    A full memtable becomes immutable. It is written once the offsets of its entries are committed.
+    Entries that end earlier are never written."""
 
     def __init__(
         self,

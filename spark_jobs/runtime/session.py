@@ -47,8 +47,9 @@ def connector_jars() -> list[Path]:
 
 
 # The Java that runs Spark: the user's own if it is suitable, else the packaged one. Spark's
-# launcher always adds a module that the packaged runtime lacks. A folder in the user's cache holds
-# a `bin/java` that leaves it out (docs/audit.md#what-it-needs).
+# launcher always asks for a module that the packaged Java lacks. So a folder in the user's cache
+# holds a script `bin/java`, which drops that option and starts the packaged Java
+# (docs/audit.md#what-it-needs).
 
 MODULE: Final = "--add-modules=jdk.incubator.vector"
 VERSIONS: Final = frozenset({"17", "21"})
@@ -56,7 +57,9 @@ ASK_TIMEOUT_S: Final = 30
 
 
 def java_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder for JAVA_HOME: the named one if suitable. Raises `SparkUnusable`."""
+    """Return the folder for JAVA_HOME. Raises `SparkUnusable`.
+    The folder that the environment names is returned if it is suitable, else one with our script.
+    """
     named = environment.get("JAVA_HOME", "")
     if named and _serves(Path(named)):
         return Path(named)
@@ -96,7 +99,7 @@ def _wrapped(program: Path, cache: Path) -> Path:
     wrapper = home / "bin" / "java"
     if not os.access(wrapper, os.X_OK) or wrapper.read_text("utf-8") != script:
         wrapper.parent.mkdir(parents=True, exist_ok=True)
-        # A rename lets concurrent starts find the old file or the new one.
+        # Jobs that start meanwhile must find the old file or the new one, never a part.
         number, name = tempfile.mkstemp(dir=wrapper.parent, prefix=".java-", text=True)
         with os.fdopen(number, "w", encoding="utf-8") as arriving:
             arriving.write(script)
@@ -108,8 +111,8 @@ def _wrapped(program: Path, cache: Path) -> Path:
 SPARK: Final = "4.0."
 HERE: Final = "127.0.0.1"
 ONE_COMPILER: Final = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
-"""A small audit spends half its time on compiling code twice.
-With one compiler Java keeps 48 MB for code by default, which an audit fills.
+"""With two compilers, a small audit spends half its time on compiling code twice.
+With one compiler Java reserves 48 MB for code by default, and an audit needs more.
 """
 TWO_COMPILERS: Final = (
     "-XX:-DontCompileHugeMethods",
@@ -118,12 +121,12 @@ TWO_COMPILERS: Final = (
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
-"""Spark generates hundreds of long programs that run for seconds. All are compiled.
-The second compiler would take half a core, so it gets only the hottest (ten times Java's own
-thresholds).
+"""Spark generates hundreds of long methods that run for seconds. Java compiles even these.
+With Java's own thresholds the second compiler takes half a core. At ten times these thresholds it
+gets only the methods that run most.
 """
 COLLECTOR: Final = "-XX:+UseParallelGC"
-"""A job's objects are garbage within a second. Short pauses help nobody."""
+"""A job's objects are garbage within a second. Throughput counts, not the length of pauses."""
 _OTHER_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
 _JAVA_SETTINGS: Final = (
     "JAVA_TOOL_OPTIONS",
@@ -132,10 +135,12 @@ _JAVA_SETTINGS: Final = (
     "SPARK_SUBMIT_OPTS",
 )
 LOCAL_PARTITIONS: Final = "32"
-"""For an unknown number of records. Spark's own 200 take a minute without any record."""
+"""Used until the number of records is known.
+Spark's default of 200 partitions takes a minute even if there are no records.
+"""
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 RECORDS_A_PARTITION: Final = 300_000
-"""About 80 MB of an audit."""
+"""Records for one shuffle partition. In an audit they take about 80 MB."""
 WHAT_JOBS_REST_ON: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
@@ -148,28 +153,28 @@ WHAT_JOBS_REST_ON: Final = {
 }
 """Settings of every session.
 mapKeyDedupPolicy: a repeated header counts with its last value.
-hugeMethodLimit: Java does not compile longer methods. Executors lack TWO_COMPILERS.
-icu: it takes seconds to start. Hexadecimal digits do not need it.
-objectHashAggregate: figures by minute have many small groups. They need no sorting.
-dynamicPartitionPruning: it took minutes here. No table is partitioned by join keys.
+hugeMethodLimit: executors lack TWO_COMPILERS, so their Java compiles no method above 8,000 bytes.
+icu: it takes seconds to start, and the jobs change the case of hexadecimal digits only.
+objectHashAggregate: figures by minute have many small groups, which need no sorting.
+dynamicPartitionPruning: it took minutes, and helps no job, as no table is partitioned by join keys.
 """
 INTERPRETED: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-"""For a few thousand records, compiling and replanning take longer than they save."""
+"""Settings for a few thousand records: compiling and replanning take longer than they save."""
 DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-"""From Delta Lake's instructions. The session must be made with it."""
+"""Settings from Delta Lake's instructions. A session must be created with them."""
 KEEPS_NO_RECORDS: Final = {
     f"spark.kafka.consumer.{cache}.{time}": "1s"
     for cache in ("cache", "fetchedData.cache")
     for time in ("timeout", "evictorThreadRunInterval")
 }
-"""Spark's Kafka reader keeps records for five minutes. Memory may not suffice for large ones."""
+"""Spark's Kafka reader keeps records for five minutes, unless set. Large ones may fill memory."""
 QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -187,8 +192,9 @@ def spark_session(
     is_short: bool = False,
 ) -> SparkSession:
     """Return a session for the jobs: UTC, with the connector to Kafka. Raises `SparkUnusable`.
-    An existing session, or the session of `spark-submit`, keeps its master, memory and jars. `more`
-    Spark settings win. `is_short`: the job ends before Java's second compiler pays.
+    An existing session, or the session of `spark-submit`, keeps its master, memory and jars.
+    The Spark settings in `more` win over all others. Set `is_short` if the job ends before Java's
+    second compiler is worth its time.
     """
     if SparkSession.getActiveSession() is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         _refuse_nameless_user()
@@ -230,7 +236,7 @@ def job_session(
     is_short: bool = False,
 ) -> Iterator[SparkSession]:
     """Yield a session, and stop it at the end unless it existed before.
-    Spark's process may be gone by then: a signal to the whole group ends it, too.
+    Spark's JVM may be gone by then, because Ctrl-C ends the whole process group.
     """
     was_there = SparkSession.getActiveSession() is not None
     own = None if was_there else more
@@ -253,7 +259,7 @@ def size_shuffles(session: SparkSession, records: int) -> None:
 
 
 def java_options(environment: Mapping[str, str], *, is_short: bool) -> list[str]:
-    """Return Java's options. The environment's collector wins, because two are an error."""
+    """Return Java's options. Two collectors are an error, so one in the environment wins."""
     given = " ".join(environment.get(name, "") for name in _JAVA_SETTINGS)
     collector = [] if _OTHER_COLLECTOR.search(given) else [COLLECTOR]
     return [*collector, *(ONE_COMPILER if is_short else TWO_COMPILERS)]
@@ -271,8 +277,8 @@ def _refuse_nameless_user() -> None:
 
 def _scratch_folder(cache: Path) -> Path:
     """Make a folder for the JVM's work and libraries, removed at exit.
-    Spark 4.0.0 leaves a folder `artifacts` in it (SPARK-52396). A `noexec` mount does not load
-    libraries, so the folder is in `cache` then, where Java itself is.
+    Spark 4.0.0 leaves a folder `artifacts` in it (SPARK-52396). Libraries cannot be loaded from a
+    `noexec` mount. If the temporary folder is on one, the folder is made in `cache`, beside Java.
     """
     temporary = Path(tempfile.gettempdir())
     parent = next((one for one in (temporary, cache) if _loads_libraries(one)), None)
@@ -299,7 +305,7 @@ def _of_this_process(
         "spark.driver.host": HERE,
         "spark.driver.bindAddress": HERE,
         SHUFFLE_PARTITIONS: LOCAL_PARTITIONS,
-        "spark.executor.killOnFatalError.depth": "0",  # else a task without memory ends the JVM
+        "spark.executor.killOnFatalError.depth": "0",  # else a lack of memory ends the JVM
     }
     return {
         "spark.jars": ",".join(map(str, connector_jars())),

@@ -39,7 +39,7 @@ from storage.wheel.wheel import (
 )
 
 LAPS = 64
-"""Laps are stored modulo this. With default options, 64 laps are over a year."""
+"""Lap numbers are stored modulo this. With default options, 64 laps are over a year."""
 FIRST_SLOTS = 256
 
 
@@ -111,18 +111,18 @@ class ChainLaps:
 
 
 MERGED_ROWS = 8_192
-"""Rows sorted at once, about 1 ms."""
+"""Rows sorted together, in about 1 ms."""
 LEAST_SCANNED_ROWS = 4
 BUDGET = 512
 """Runs read in one scan. Each takes some microseconds."""
 SLOT_COSTS = 2
-"""The cost of a slot, in runs."""
+"""Visiting a slot costs as much as reading this many runs."""
 SLOTS_PASSED = 512
-"""Slots passed at the cost of one run."""
+"""Passing this many slots costs as much as reading one run."""
 
 
 class WheelScan:
-    """A scan of chains. They hold all pending records, so loaded rows are not needed."""
+    """A scan of chains. They have all pending records on disk, so loaded rows are not needed."""
 
     def __init__(self, files: WheelFiles, ledger: Ledger) -> None:
         self._files, self._ledger = files, ledger
@@ -179,7 +179,7 @@ class WheelScan:
         return runs, (until_ms, LAST_OFFSET)
 
     def _runs(self, slot: int, head: Head) -> list[Run]:
-        """Return the runs of a chain. A very long one is checked only as its rows are read."""
+        """Return the runs of a chain. If it is very long, the CRCs of runs are not checked."""
         runs = list(self._files.chain(slot, head, checked=head.records <= MERGED_ROWS))
         if slot >= self._ledger.watermark_ms // self._precision_ms + self._files.wheel.slots:
             self._laps.note(slot, head, [run.slot for run in runs])
@@ -204,7 +204,7 @@ class WheelScan:
 
 
 def _first_rows(runs: Sequence[Rows], after: Key) -> tuple[Rows, Key | None]:
-    """Return the first rows beyond `after`, and the end key (None: all rows)."""
+    """Return the first rows beyond `after`, and the key of their end, or None for all rows."""
     left = [part for run in runs if (part := run[rows_upto(run, *after) :]).size]
     share = max(LEAST_SCANNED_ROWS, MERGED_ROWS // max(1, len(left)))
     cut = [key_at(run, share - 1) for run in left if run.size > share]
@@ -235,7 +235,8 @@ def too_short(bodies: BodyFiles, needed: Mapping[int, int]) -> list[str]:
 class BackgroundCheck:
     """A check of all chains after a restart of the machine, which may have lost any writes.
 
-    Reads check runs and bodies anyway. This check finds damage within minutes, not at the due."""
+    Every read checks runs and bodies, but only shortly before entries fire. This check finds damage
+    within minutes."""
 
     def __init__(self, files: WheelFiles, ledger: Ledger) -> None:
         self.is_over = False
@@ -266,7 +267,7 @@ class BackgroundCheck:
                     self._rows.append(run.rows)
                     yield run.records
             except StoreDamaged:
-                # A chain rewritten between two steps was read whole for that.
+                # A chain that was rewritten between two steps was checked by the rewriting.
                 if wheel.head(place) == head:
                     raise
 

@@ -1,4 +1,4 @@
-"""Loading of near wheel slots into memory."""
+"""Loading of wheel slots into memory, shortly before their time."""
 
 from bisect import bisect_right
 from collections import deque
@@ -50,7 +50,7 @@ class SortedRows:
 
 
 class LoadedRows:
-    """Rows of near slots, merged in order. Peeked rows become entries."""
+    """Rows of loaded slots, merged in order. `peek` turns rows into entries."""
 
     def __init__(self, decode: Callable[[Rows], list[Entry]]) -> None:
         self._decode = decode
@@ -98,7 +98,7 @@ class LoadedRows:
         return min((batch.head[0] for batch in self._batches), default=None)
 
     def forget(self, watermark_ms: int, cursor: int) -> tuple[list[Entry], list[Rows]]:
-        """Drop rows at or below the key. Return peeked entries and unpeeked rows."""
+        """Drop all at or below the key. Return the dropped entries, and rows not yet peeked at."""
         key = (watermark_ms, cursor)
         count = bisect_right(self._entries, key, key=_key_of)
         ended = self._entries[:count]
@@ -188,7 +188,7 @@ class SlotLoader:
         self._later: dict[int, int] = {}
         """Next slot number of each chain that was read and not closed, by place."""
         self._below_floor: list[Rows] = []
-        """Records that ended before the opening. They are counted until they are due."""
+        """Records that ended before the opening. They stay in the counts until they would fire."""
 
     @property
     def begun_below(self) -> int:
@@ -203,7 +203,7 @@ class SlotLoader:
         self._hand_over()
 
     def is_behind(self, slot: int) -> bool:
-        """Return whether `load_some` has work. Rows in memory are bounded."""
+        """Return whether `load_some` has work. It has none while enough rows are in memory."""
         return self.next_slot <= slot and len(self._loaded) + self._waiting_rows < ENOUGH_ROWS
 
     def load_some(self, slot: int, budget_entries: int) -> int:
@@ -227,7 +227,7 @@ class SlotLoader:
         self._hand_over()
 
     def count_out_below_floor(self, ended: Key) -> None:
-        """Count out records that ended before the opening, once their due has passed."""
+        """Subtract records that ended before the opening, once `ended` has passed them."""
         waiting, self._below_floor = self._below_floor, []
         for rows in waiting:
             passed = rows_upto(rows, *ended)
@@ -248,7 +248,7 @@ class SlotLoader:
                 del self._later[place]
 
     def _step(self, last: int) -> int:
-        """Read one run, of the next slot if needed. Return its records."""
+        """Read one run, of the next slot if needed. Return its number of records."""
         if self._reading is None:
             found = self._files.wheel.next_slot(self.next_slot, last, self._later)
             self.next_slot = last + 1 if found is None else found

@@ -50,9 +50,9 @@ _OPAQUE = np.dtype((np.void, RECORD_BYTES))
 RUN_MAGIC = int.from_bytes(b"TLR3", "little")
 CRC_FROM = 8
 SHORTEST_BYTES = 2 * RECORD_BYTES
-"""A run of one record."""
+"""Size of a run with one record."""
 POSITION_BITS = 46
-"""A body file is smaller than 64 TiB."""
+"""Bits of a position in a body file. So a body file is smaller than 64 TiB."""
 assert RECORD.itemsize == HEADER.itemsize == RECORD_BYTES
 
 
@@ -78,7 +78,7 @@ class Run(NamedTuple):
     slot: int
     """Slot number of all records."""
     prev: int
-    """Position of the chain's run before. -1: none."""
+    """Position of the previous run in the chain, or -1."""
     records: int
     head: Head
     """Head of the chain that ends with this run."""
@@ -102,7 +102,7 @@ def key_at(rows: Rows, index: int) -> Key:
 
 
 def locate(rows: Rows, spans: Column, positions: Column) -> None:
-    """Pack file span and position of the rows' bodies."""
+    """Pack the spans and positions of bodies into their rows."""
     rows["location_low"] = positions & 0xFFFFFFFF
     rows["location_high"] = (positions | spans << POSITION_BITS) >> 32
 
@@ -120,7 +120,7 @@ def in_order(rows: Rows) -> Rows:
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """Join rows as bytes. Numpy would compare field names."""
+    """Join rows as bytes, because numpy would compare the names of all fields."""
     if len(parts) == 1:
         return parts[0]
     rows: Rows = np.concatenate([part.view(_OPAQUE) for part in parts]).view(RECORD)
@@ -136,7 +136,7 @@ def stretches(column: Column) -> list[tuple[int, int]]:
 
 
 def boundaries(column: Column) -> tuple[Column, Column]:
-    """Return the starts and lengths of runs of equal values."""
+    """Return the starts and lengths of stretches of equal values."""
     changes = np.flatnonzero(column[1:] != column[:-1]) + 1
     edges = np.concatenate(([0], changes, [column.size]))
     return edges[:-1], np.diff(edges)
@@ -196,13 +196,14 @@ class Segment:
 
 
 _HEADER = Struct("<IIqqIIq")
-"""A header and the due of its first record."""
+"""A header and the firing time of the first record after it."""
 
 
 class TimerLog:
     """Runs in append-only segments.
 
-    Position = segment number * segment_bytes + offset. Blocks do not straddle segments."""
+    A position is the segment number * segment_bytes + the byte in the segment. A block lies in one
+    segment."""
 
     def __init__(
         self,
@@ -263,7 +264,7 @@ class TimerLog:
         self.end += len(data)
 
     def cut(self, end: int) -> None:
-        """Drop everything from `end` on. After an OSError the next write retries it."""
+        """Drop everything from `end` on. After an OSError the next write repeats the cut."""
         self.end, self._is_cut = end, False
         number, offset = divmod(end, self.segment_bytes)
         for later in [kept for kept in self.segments if kept * self.segment_bytes >= end]:
@@ -322,10 +323,10 @@ class TimerLog:
             position, left = run.prev, left - run.records
 
 
-# Runs are read as columns: one by one costs ten times as much.
+# Runs are read as columns. Reading them one by one takes ten times as long.
 
 CELLS_AT_ONCE = 8192
-"""Up to half as many runs, about 1 ms."""
+"""Cells read together, in about 1 ms. They have at most half as many runs."""
 
 
 def whole_headers_at(log: TimerLog, positions: Column) -> Rows:
@@ -353,7 +354,7 @@ def whole_headers_at(log: TimerLog, positions: Column) -> Rows:
 
 
 def slots_at(log: TimerLog, positions: Column) -> Column:
-    """Return the slot numbers of the runs, 0 for impossible positions."""
+    """Return the slot numbers of the runs, or 0 where no run can be."""
     slots = np.zeros(positions.size, np.int64)
     for at, segment, cells in _by_segment(log, positions):
         slots[at] = segment.cells["fires_ms"][cells + 1] // log.precision_ms
@@ -400,15 +401,15 @@ def _by_segment(log: TimerLog, positions: Column) -> Iterator[tuple[Column, Segm
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 SPANS_MS = (MINUTE_MS, HOUR_MS, DAY_MS)
-"""Width of a body file by span number. Later dues have wider files."""
+"""Time that a body file covers, by span number. Files for later entries cover more."""
 REACHES_MS = (HOUR_MS, 7 * DAY_MS)
-"""Dues up to this far beyond the watermark get span 0 and 1."""
+"""Entries that fire up to these times after the watermark get span 0 and span 1."""
 OPEN_FILES = 16
 _KEY_SPANS = len(SPANS_MS)
 
 
 def spans_of(times_ms: Column, watermark_ms: int) -> Column:
-    """Return the span number for each due."""
+    """Return the span number for each firing time."""
     return np.searchsorted(np.array(REACHES_MS), times_ms - watermark_ms, "right").astype(np.int64)
 
 
@@ -419,7 +420,7 @@ def file_keys(times_ms: Column, spans: Column) -> Column:
 
 
 class BodyFiles:
-    """Bodies appended to `<span>-<stretch>.body`, grouped by due time."""
+    """Bodies appended to `<span>-<stretch>.body`, grouped by firing time."""
 
     def __init__(self, folder: Path, files: Files) -> None:
         self.folder = folder
@@ -455,7 +456,7 @@ class BodyFiles:
         self._unconfirmed.clear()
 
     def rewind(self) -> None:
-        """Cut off bodies appended since `confirm`. If that fails, no record points at them."""
+        """Cut off bodies appended since `confirm`. If that fails, they stay without a record."""
         for key, size_bytes in self._unconfirmed.items():
             with suppress(OSError):
                 self._files.resize(self.path(key), size_bytes)

@@ -43,11 +43,11 @@ SPARSE_SHARE = 4
 """A segment is copied forward when fewer than 1/SPARSE_SHARE of its records are live."""
 KEPT_SEGMENTS = 4
 JOINED_RECORDS = 32_768
-"""A longer chain is copied run by run, to bound memory."""
+"""A chain of more records is copied run by run, to bound memory."""
 FOUND_PER_READ = 16
-"""Runs found in a segment in the time of one read."""
+"""This many runs are found in a segment in the time of reading one."""
 COUNTED_ROWS = 8_192
-"""Rows counted at once: about 1 ms, or 10 ms if each is its own run."""
+"""Rows counted together. This takes 1 ms, or 10 ms if each row is a run of its own."""
 
 
 def close_slots(
@@ -89,7 +89,7 @@ def _rewrite(chains: ChainWriter, runs: list[Rows]) -> Iterator[int]:
 
 
 class EndedElsewhere:
-    """Records that ended while the store was closed, found when their slots are closed."""
+    """Records that ended while the store was not open. They are found as their chains close."""
 
     def __init__(self, before_slot: int, after: tuple[int, int]) -> None:
         self.before_slot = before_slot
@@ -187,7 +187,7 @@ def _sparsest(files: WheelFiles, chains: ChainWriter) -> int | None:
 SLICE_ENTRIES = 2048
 APPLY_SLOTS = 8192
 SORTED_PER_WRITTEN = 16
-"""Dues joined or sorted in the time of writing one entry."""
+"""This many entries are joined or sorted in the time of writing one."""
 
 
 class Flush:
@@ -199,8 +199,8 @@ class Flush:
     4. Point the wheel at the new chains.
     5. Serve the entries from disk, delete old files, note that 4 is done.
 
-    A crash before 3 leaves log bytes that are cut. After a later crash the runs from `redo_from`
-    on are read again (storage/FORMAT.md#order-of-writing)."""
+    After a crash before 3, the opening cuts the new log bytes. After a later crash it reads the
+    runs from `redo_from` on again (storage/FORMAT.md#order-of-writing)."""
 
     def __init__(
         self,
@@ -314,7 +314,7 @@ class Flush:
 
 WHATEVER_IT_TAKES = 2**63
 CHECKED_SHARE = 4
-"""Share of the budget for the check after a restart of the machine."""
+"""The check after a restart of the machine has 1/CHECKED_SHARE of the budget."""
 
 
 class WheelTier:
@@ -442,7 +442,7 @@ def open_wheel(opening: Opening) -> OpenedTier:
 
 
 def _opened_wheel(opening: Opening, log: TimerLog, found: Checkpoint | None) -> TimerWheel:
-    """Open the wheel and cut the log. A new wheel is not read, which would fill memory."""
+    """Open the wheel and cut the log. A new wheel is not read, because that would fill memory."""
     folder, options = opening.folder, opening.options
     for name in (LOG, BODIES):
         (folder / name).mkdir(exist_ok=True)

@@ -44,7 +44,7 @@ WORDS = SLOT.itemsize // 8
 _FIELDS = ("time", "last", "count")
 FIRST_WINDOW_SLOTS, LAST_WINDOW_SLOTS = 16, 8192
 BLOCK_SLOTS = 128
-"""Three quarters of a page."""
+"""A block is three quarters of a page."""
 _FACTORS = tuple(
     np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93)
 )
@@ -69,10 +69,10 @@ def slot_rows(heads: Column) -> Rows:
 
 
 class TimerWheel:
-    """A circular array of slots: slot number n (due // precision) lives at n % slots.
+    """A circular array of slots: slot number n (fires_ms // precision_ms) lives at n % slots.
 
-    Records more than a lap ahead are in the same chain. Blocks of slots that are not `touched` are
-    zero and never read, so they take no memory."""
+    Slot numbers that are a lap apart share a chain. Blocks of slots outside `touched` are zero and
+    never read, so they take no memory."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class TimerWheel:
         return held
 
     def begun_from(self, slot: int) -> tuple[Column, Column]:
-        """Return begin and records of chains from `slot` on, sorted except for later laps."""
+        """Return begin and records of chains that begin at `slot` or later, by place in the lap."""
         held = self._rolled(self.held(), slot)
         times, counts = self.cells["time"][held], self.cells["count"][held]
         is_ahead = times >= slot
@@ -204,7 +204,7 @@ class TimerWheel:
 
 
 def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:
-    """Open or create the wheel file. Without MADV_RANDOM some systems read 8 MB per page."""
+    """Open or create the wheel file. Without MADV_RANDOM some systems read 8 MB for each page."""
     size_bytes = slots * SLOT.itemsize
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -220,7 +220,7 @@ def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:
 
 
 def _written_blocks(fd: int, size_bytes: int) -> npt.NDArray[np.bool_] | None:
-    """Return the blocks ever written, None if unknown. Other blocks are zeros."""
+    """Return which blocks were ever written, or None if unknown. Other blocks are zeros."""
     block_bytes = BLOCK_SLOTS * SLOT.itemsize
     written = np.zeros(-(-size_bytes // block_bytes), np.bool_)
     end = 0
@@ -266,7 +266,7 @@ class ChainWriter:
         return head if head.records else EMPTY
 
     def restart(self, slot: int, dead: Mapping[int, int]) -> None:
-        """Restart a chain. `dead` has its records per segment."""
+        """Begin a chain anew. `dead` counts its old records by segment."""
         for number, records in dead.items():
             self.live[number] -= records
         at = self._rows_of(np.array([slot % self._wheel.slots]))  # may replace self._heads
@@ -377,7 +377,7 @@ class WheelFiles:
         self.numbers = numbers
         self.checkpoint = checkpoint
         self.boot_id = boot_id()
-        """Stored in checkpoints: writes before this boot are known to be whole."""
+        """Boot for the next checkpoint. No write before this boot was lost."""
         self._stored_to = -1
 
     def chain(self, slot: int, head: Head, *, checked: bool = True) -> Iterator[Run]:
@@ -415,7 +415,7 @@ class WheelFiles:
         return counts
 
     def note_stored(self) -> None:
-        """Note that the wheel has all runs of the checkpoint, so opening can skip them."""
+        """Note that the wheel has all runs of the checkpoint. An opening need not read the runs."""
         log_end = self.checkpoint.log_end
         if log_end != self._stored_to:
             with suppress(OSError):
@@ -436,7 +436,7 @@ class WheelFiles:
 
 
 def has_all_runs(folder: Path, log_end: int) -> bool:
-    """Return whether the wheel is known to hold the log up to this end."""
+    """Return whether the wheel is known to have all runs before `log_end`."""
     try:
         return int((folder / STORED_TO).read_bytes()) == log_end
     except (OSError, ValueError):
@@ -469,14 +469,14 @@ def _named() -> Iterator[None]:
         ) from None
 
 
-# A run below the end of the log that is not whole is damage. Anything beyond is cut unread: a crash
-# may leave any bytes there (storage/FORMAT.md#order-of-writing).
+# A run below the end of the log that is not whole is damage. Bytes beyond the end are cut unread,
+# because a crash may leave anything there (storage/FORMAT.md#order-of-writing).
 
 
 def mend_wheel(
     wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint, *, has_all_runs: bool = False
 ) -> None:
-    """Attach segments, empty closed chains, and store the newest runs unless `has_all_runs`."""
+    """Attach segments, empty closed chains, and store the last runs again unless `has_all_runs`."""
     log.end = checkpoint.log_end
     for number in sorted(checkpoint.live):
         log.attach(number)
@@ -497,13 +497,13 @@ def cut_log(log: TimerLog) -> None:
 
 
 def _store_again(wheel: TimerWheel, slots: Column, positions: Column, headers: Rows) -> None:
-    """The last run of a place wins: numpy stores in order."""
+    """Store runs. The last run of a place wins, because numpy stores in order."""
     columns = [headers["time"], positions, headers["chain"].astype(np.int64)]
     wheel.store(slots % wheel.slots, np.column_stack(columns))
 
 
 def _check_slots(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None:
-    """Check the slots. Torn slots were stored again before."""
+    """Check the slots, after torn slots were stored again."""
     used = wheel.used()
     cells = wheel.cells.take(used)
     broken = used[checks(cells) != cells["check"]]
