@@ -132,6 +132,7 @@ def test_handshakes_that_never_end_close_the_oldest(
     server: AdminServer, settings: AdminSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls_module, "HANDSHAKES_AT_ONCE", 3)
+    monkeypatch.setattr(tls_module, "HANDSHAKE_WITHIN_S", 600)
     with ExitStack() as clients:
         silent = []
         for number in range(4):
