@@ -110,9 +110,9 @@ def parse_levels(text: str) -> tuple[int, ...]:
     """
     levels = tuple(parse_delay_ms(word) for word in text.split())
     if not levels:
-        raise ValueError("the level table is empty: write delays apart by blanks (1s 5s 10s)")
+        raise ValueError("the level table is empty: put blanks between delays (1s 5s 10s)")
     if any(later < earlier for earlier, later in pairwise(levels)):
-        raise ValueError(f"the level table {text!r} must not fall: sort it by length")
+        raise ValueError(f"the level table {text!r} is not in order: put the shortest delay first")
     return levels
 
 

@@ -155,7 +155,7 @@ def orderly_delays_ms(orderly: object, delays: object) -> Sequence[int]:
         return ()
     given = DELAYS if delays is None else delays
     if not isinstance(given, str):
-        raise ConfigRefused(f"orderly_delays is {given!r}: write delays apart by blanks ('1s 5s')")
+        raise ConfigRefused(f"orderly_delays is {given!r}: put blanks between delays ('1s 5s')")
     try:
         for one in given.split():
             delay_text(one, "one of the delays")

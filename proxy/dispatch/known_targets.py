@@ -93,7 +93,7 @@ class KnownTargets:
         self.until_ms.clear()
 
     def are_current(self, topics: Iterable[str], now_ms: int) -> bool:
-        """Return whether the answers about these topics still count, so that none need be asked."""
+        """Return whether the answers about these topics count, so that none must be asked for."""
         if self.are_awaited or self.untimely or self.tried:
             return False
         until_ms = self.until_ms

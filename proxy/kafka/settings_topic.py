@@ -233,7 +233,7 @@ RESTORE: Final = (
 
 
 class SettingsTopic:
-    """The content of the settings topic at the last `look`, and writes to it, for one thread.
+    """Has the content of the settings topic at the last `look`, and writes to it. For one thread.
     `new_reader` reads committed records. `heartbeat` is called while waiting. `range_of` returns a
     partition's offsets. The consumer's own question waits behind its fetch, for half a second."""
 

@@ -132,7 +132,7 @@ SHAPES: Final = {
         (pair for time in (DELIVER_AT, DELAY, LEVEL) for pair in ((TOPIC, time), (time, TOPIC))), -7
     )
 }
-"""Shape by the two header names, in order. No partition lies below -1."""
+"""Shape for each pair of header names, in order. Shapes lie below -1, where no partition is."""
 _NAMES: Final = {shape: names for names, shape in SHAPES.items()}
 
 

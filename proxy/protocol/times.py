@@ -75,10 +75,12 @@ def parse_levels(text: str) -> tuple[int, ...]:
     """Parse a table of delays, level 1 first."""
     words = text.split()
     if not words:
-        raise ValueError("the level table is empty: write delays apart by blanks (1s 5s 10s)")
+        raise ValueError("the level table is empty: put blanks between delays (1s 5s 10s)")
     levels = tuple(parse_delay_ms(word) for word in words)
     if any(later < earlier for earlier, later in pairwise(levels)):
-        raise ValueError(f"the level table {_shown(text)} must not fall: sort it by length")
+        raise ValueError(
+            f"the level table {_shown(text)} is not in order: put the shortest delay first"
+        )
     return levels
 
 

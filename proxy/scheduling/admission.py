@@ -205,7 +205,7 @@ class Admission:
         self._missed.add(missed.offset)
 
     def _take_half_message(self, offset: int, prepare: Prepare) -> bool:
-        """Take a half message. Its events up to the watermark happen now."""
+        """Ingest a half message, with its events up to the watermark, or return False: it waits."""
         limits, ended = self._limits, self._ended
         events = self.half_messages.passed(offset, prepare)
         if events and not limits.is_replay:

@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 class ClockWatch:
-    """Sets the broker's time in `clock`, and logs when the two disagree."""
+    """Sets the broker's time in `clock`, and logs whether the wall clock agrees with it."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ AMPLE_RECORDS_A_MS: Final = 64
 LONGEST_INTERVAL_MS: Final = 50
 """Beyond AMPLE_RECORDS the interval grows, since the broker needs the cores, too."""
 FIRST_RECORDS: Final = 2_000
-"""A transaction may always have this many records. The first one of a burst has no more."""
+"""The first transaction of a burst has at most this many records, so that it does not last long."""
 FETCHED_A_SHARD: Final = 10
 """A fetch may take this many records for each shard with work, as each costs time in a turn."""
 LONG_TRANSACTION_S: Final = 3.0

@@ -157,8 +157,8 @@ class FreedMemory:
 LOOK_EVERY_S: Final = 0.25
 LATEST_LOOK_S: Final = 0.75
 PAUSE_PER_LOOK: Final = 10
-"""The pause after a look, in multiples of its duration: tens of milliseconds at a thousand
-shards."""
+"""The pause after a look, as a multiple of the look's duration. A look at a thousand shards takes
+tens of milliseconds."""
 
 
 READ_SOON: Final = 500_000

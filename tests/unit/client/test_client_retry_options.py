@@ -48,7 +48,7 @@ def test_a_time_limit_that_is_none_is_refused(value: Any) -> None:
         ({"orderly": 1}, "orderly is 1: it must be True or False"),
         ({"orderly_delays": "1s"}, "orderly_delays needs orderly=True"),
         ({"orderly": True, "orderly_delays": ""}, "orderly_delays .* is empty"),
-        ({"orderly": True, "orderly_delays": "5s 1s"}, "orderly_delays .* '5s 1s' must not fall"),
+        ({"orderly": True, "orderly_delays": "5s 1s"}, "orderly_delays .* '5s 1s' is not in order"),
         ({"orderly": True, "orderly_delays": "soon"}, "is 'soon': write a number with a unit"),
         ({"orderly": True, "orderly_delays": "1 5 10"}, "is '1', a number without a unit"),
         ({"orderly": True, "orderly_delays": 5}, "orderly_delays is 5: write delays"),

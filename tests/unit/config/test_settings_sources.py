@@ -219,7 +219,7 @@ def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
         ("admin: {token: fifteen-letters}", "it has 15 characters and can be guessed"),
         ("max_delay: soon", "'soon' is not a delay"),
         ("max_delay: 0", "greater than 0"),
-        ("levels: 5s 1s", "must not fall"),
+        ("levels: 5s 1s", "is not in order"),
         ("log: {level: loud}", "must be 'debug', 'info', 'warning' or 'error'"),
         ("wheel: {slots: many}", "must be a valid integer"),
         ("wheel: 3", "must have keys and values"),
