@@ -112,7 +112,7 @@ def parse_levels(text: str) -> tuple[int, ...]:
     if not levels:
         raise ValueError("the level table is empty: put blanks between delays (1s 5s 10s)")
     if any(later < earlier for earlier, later in pairwise(levels)):
-        raise ValueError(f"the level table {text!r} is not in order: put the shortest delay first")
+        raise ValueError(f"the level table {text!r} is not in order: sort it by length")
     return levels
 
 

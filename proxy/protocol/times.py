@@ -78,9 +78,7 @@ def parse_levels(text: str) -> tuple[int, ...]:
         raise ValueError("the level table is empty: put blanks between delays (1s 5s 10s)")
     levels = tuple(parse_delay_ms(word) for word in words)
     if any(later < earlier for earlier, later in pairwise(levels)):
-        raise ValueError(
-            f"the level table {_shown(text)} is not in order: put the shortest delay first"
-        )
+        raise ValueError(f"the level table {_shown(text)} is not in order: sort it by length")
     return levels
 
 

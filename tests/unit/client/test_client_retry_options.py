@@ -51,7 +51,7 @@ def test_a_time_limit_that_is_none_is_refused(value: Any) -> None:
         ({"orderly": True, "orderly_delays": "5s 1s"}, "orderly_delays .* '5s 1s' is not in order"),
         ({"orderly": True, "orderly_delays": "soon"}, "is 'soon': write a number with a unit"),
         ({"orderly": True, "orderly_delays": "1 5 10"}, "is '1', a number without a unit"),
-        ({"orderly": True, "orderly_delays": 5}, "orderly_delays is 5: write delays"),
+        ({"orderly": True, "orderly_delays": 5}, "orderly_delays is 5: put blanks"),
     ],
 )
 def test_what_makes_no_sense_of_the_orderly_mode_is_refused(
