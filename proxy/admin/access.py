@@ -18,9 +18,9 @@ LOCAL_SUFFIXES: Final = (".localhost", ".svc", ".cluster.local")
 
 
 class WrongTokens:
-    """Wrong tokens by address, from any thread.
+    """Counts of wrong tokens by client address. Thread-safe.
 
-    MOST_GUESSES within GUESSES_WITHIN_S lock it out."""
+    MOST_GUESSES wrong tokens within GUESSES_WITHIN_S lock an address out."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
@@ -55,10 +55,11 @@ def is_loopback(host: str) -> bool:
 
 
 def admit(settings: AdminSettings, headers: Mapping[str, str]) -> None:
-    """Raise Problem if a request without a token may not use the API. No token is set.
+    """Raise Problem if a request may not use the API although the settings have no token.
 
-    Foreign pages must not get through, even by DNS rebinding. So `Host` and the page's origin, if
-    given, must name this machine. Header names are in lower case."""
+    A page of another website in the operator's browser must not reach the API, not even by DNS
+    rebinding. So the headers `Host` and `Origin`, if given, must name this machine. Keys of
+    `headers` are in lower case."""
     if not is_loopback(settings.host):
         detail = (
             "The API is closed, because other machines can reach the admin port and no token "
@@ -77,9 +78,10 @@ def admit(settings: AdminSettings, headers: Mapping[str, str]) -> None:
 
 
 def refuse_foreign_name(host_header: str) -> None:
-    """Raise Problem if a stranger may control the name in `Host`, unlike an address or local name.
+    """Raise Problem unless `Host` has an address or a local name.
 
-    Prometheus scrapes by a pod's address or a Service's name."""
+    A stranger may control any other name. Prometheus scrapes by a pod's address or a Service's
+    name, so these must pass."""
     name = _host_of(host_header)
     is_local = "." not in name or name.endswith(LOCAL_SUFFIXES) or name == socket.gethostname()
     if not is_local and _address(name) is None:
@@ -98,7 +100,7 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def _network(text: str) -> str:
-    """Return the address, or its /64 network for IPv6, which one machine may own."""
+    """Return an IPv4 address, or an IPv6 address's /64 network, because one machine may own it."""
     address = _address(text.partition("%")[0])
     if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
         return str(int(address) >> 64)

@@ -42,7 +42,8 @@ MOST_BODY_BYTES: Final = 65_536
 MOST_DIGITS: Final = 18
 SCRAPES_AT_ONCE: Final = 4
 DISCARDS_AT_ONCE: Final = 2
-"""Requests with a body that is too large. A part is read, so that the client sees the refusal."""
+"""Requests whose body is too large. A part of the body is read, so that the client reads the
+refusal."""
 MOST_DISCARDED_BYTES: Final = 1_048_576
 DISCARD_WITHIN_S: Final = 2.0
 ALWAYS_SENT: Final = {
@@ -50,7 +51,7 @@ ALWAYS_SENT: Final = {
     b"x-content-type-options": b"nosniff",
     b"cache-control": b"no-store",
 }
-"""Defaults for headers of replies."""
+"""Headers of each reply, unless the call sets them itself."""
 DESCRIPTION: Final = """\
 Calls with which operators observe and control a running proxy. The admin port serves them.
 
@@ -173,7 +174,7 @@ api.router.routes.extend(CALLS)
 
 @cache
 def document() -> dict[str, Any]:
-    """Return the OpenAPI document of the API, with one shared answer for refusals."""
+    """Return the OpenAPI document of the API. Its calls share one description of refusals."""
     found = api.openapi()
     refused = {"$ref": "#/components/responses/Refused"}
     for one in [one for path in found["paths"].values() for one in path.values()]:
@@ -250,7 +251,7 @@ class AdminApp:
         return api
 
     def _caller(self, scope: Scope, headers: Mapping[str, str]) -> Caller:
-        """Return the sender. Raises Problem for a missing or wrong token, or a locked address."""
+        """Return the caller. Raises Problem for a missing or wrong token, or a locked address."""
         authorization, address = headers.get("authorization", ""), (scope["client"] or ("", 0))[0]
         if authorization and self.tokens.is_needed:
             self._wrong_tokens.refuse(address)
@@ -276,7 +277,8 @@ class AdminApp:
         return Response(metrics, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _refuse_unread(self, reply: Response, receive: Receive, send: Send) -> None:
-        """Refuse a request, and read a part of it, so that the client sees the refusal."""
+        """Refuse a request before its body is read. Then read a part of the body, because some
+        clients read no reply while they send."""
         start = {"type": "http.response.start", "status": reply.status_code}
         await send({**start, "headers": reply.raw_headers})
         await send({"type": "http.response.body", "body": reply.body, "more_body": True})

@@ -65,7 +65,9 @@ NO_SUCH_PARTITION: Final = frozenset(
 
 
 class BrokerAccess:
-    """The broker, from any thread. All methods raise Problem. `wait_s`: wait for outcomes."""
+    """Access to the broker. Thread-safe. All methods raise Problem.
+
+    With `wait_s` a method waits at most this long for the outcomes of its records."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._names = settings, settings.topics
@@ -77,7 +79,7 @@ class BrokerAccess:
     def cancel(
         self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float
     ) -> ControlResult:
-        """Write a cancel to the partition, or to the partition of the key or id."""
+        """Write a cancel to the partition. If it is None, choose the partition by key, else id."""
         at = BY_KEY if partition is None else partition
         request = Request([(CANCEL, ident)], ident if key is None else key, b"", at)
         if "cancel" not in self._settings.requests.serve:
@@ -85,13 +87,13 @@ class BrokerAccess:
         return self._write_and_wait([request], wait_s)[0]
 
     def recall(self, partition: int, origin: str, wait_s: float) -> ControlResult:
-        """Write a signed recall, which needs no proof."""
+        """Write a recall. It is signed, so it needs no proof."""
         return self._write_signed(
             Request([(RECALL, origin.encode())], None, b"", partition), wait_s
         )
 
     def move(self, record: OutgoingRecord, wait_s: float) -> ControlResult:
-        """Write a record that replaces another. The outcome is the replaced record's."""
+        """Write a move. The result has the outcome of the record that the move replaces."""
         request = Request(record.headers, record.key, record.value, record.partition)
         return self._write_signed(request, wait_s)
 
@@ -137,7 +139,8 @@ class BrokerAccess:
                 return await_results(outcomes, origins, wait_s)
 
     def _write_all(self, controls: Sequence[Request]) -> list[str]:
-        """Return the origins. On failure the error names the records already written."""
+        """Write the records and return their origins. If a write fails, the error names the records
+        that were written before."""
         origins: list[str] = []
         for one in controls:
             try:
@@ -161,7 +164,9 @@ class BrokerAccess:
         self._set(INGEST, "paused", {"paused_at": wall_clock_ms()} if is_paused else None)
 
     def limit(self, pattern: str, limit: TargetLimit | None) -> None:
-        """Set or clear a cap, a rule, or both. Audits must know a rule before it ends records."""
+        """Set a rate cap, a rule for overdue records, or both. None clears them.
+
+        The rule is first written for audits, which must know it before it ends records."""
         if limit is None:
             self._set(LIMITS, pattern, None)
             return
@@ -171,7 +176,7 @@ class BrokerAccess:
         self._set(LIMITS, pattern, {**limit.model_dump(), "set_at": wall_clock_ms()})
 
     def limit_workers(self, per_second: int | None) -> None:
-        """Set or clear the cap on each worker."""
+        """Set the rate cap on each worker. None clears it."""
         said = {"per_second": per_second, "set_at": wall_clock_ms()}
         self._set(RATE, "worker", None if per_second is None else said)
 
@@ -184,7 +189,7 @@ class BrokerAccess:
         self._write(self._names.settings, Request([], key.encode(), encoded))
 
     def write_change(self, value: bytes) -> None:
-        """Write to the topic of changes. Create it on first use."""
+        """Write a change to its topic. Create the topic on first use."""
         topic = self._names.changes
         if not self._has_changes:
             with self._asking(topic):
@@ -206,7 +211,7 @@ class BrokerAccess:
             create_missing_topics(self._settings, admin, changes_topic(self._settings))
 
     def unreadable_batch(self, partition: int) -> UnreadableBatch | None:
-        """Return the batch that cannot be read, if it is the first after the committed offset."""
+        """Return the first batch after the committed offset if it cannot be read, else None."""
         ingress = self._names.ingress
         with self._asking(ingress):
             with closing(self._consumer()) as consumer:
@@ -220,7 +225,7 @@ class BrokerAccess:
             return unreadable_batch(lambda: Consumer(settings), ingress, partition, offset)
 
     def skip(self, partition: int, batch: UnreadableBatch) -> None:
-        """Make all workers of the group skip the batch, whenever it is read."""
+        """Make all workers of the group skip the batch each time that they read it."""
         settings, ingress = self._settings, self._names.ingress
         with self._asking(ingress):
             topic = describe_topic(ingress, admin_client(settings), settings)
@@ -270,7 +275,7 @@ class BrokerAccess:
             return self._producer
 
     def _close(self, producer: Producer) -> None:
-        """Drop the producer. The next one rereads the certificates."""
+        """Drop the producer. The next producer reads the certificates again."""
         with self._lock:
             if self._producer is producer:
                 self._producer = None

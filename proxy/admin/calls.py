@@ -1,4 +1,4 @@
-"""Common parts of all calls: their site, request parsing, and refusals."""
+"""Common parts of all calls: the objects that they use, request parsing, and refusals."""
 
 import asyncio
 import re
@@ -44,9 +44,10 @@ from proxy.telemetry.status import Status
 
 CALLS_AT_ONCE: Final = 4
 READINGS_AT_ONCE: Final = 2
-"""For dead letters and for traces each, so that other calls have room."""
+"""Limit for dead letters, and the same for traces. It leaves room for other calls."""
 RECORDED_WITHIN_S: Final = 1.0
-"""A reply waits this long for its record. Without a broker the record is written later, or not."""
+"""A reply waits at most this long until the change is recorded. Without a broker the change is
+recorded later, or only in the log."""
 MOST_FIELDS: Final = 20
 JSON_TYPE: Final = "application/json"
 NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -60,7 +61,9 @@ log = structlog.get_logger(__name__)
 
 
 class Site:
-    """The objects that the calls of one admin port use. `read_statuses` returns one per worker."""
+    """The objects that the calls of one admin port use.
+
+    `read_statuses` returns the status of each worker."""
 
     def __init__(
         self,
@@ -118,7 +121,9 @@ def refusal_of(error: Exception, path: str) -> Response:
 
 
 class CallRoute(APIRoute):
-    """A strictly checked call, run in a thread. Its docstring goes to the OpenAPI document."""
+    """A call with strict checks. It runs in a thread.
+
+    Its docstring goes to the OpenAPI document."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         self.least_role: Role = vars(endpoint)["least_role"]
@@ -156,7 +161,8 @@ class CallRoute(APIRoute):
                 return refusal_of(error, request.url.path)
 
         async def handle(request: Request) -> Response:
-            body = await request.body() if self.is_change else b""  # before its sender can leave
+            # The body is read first: later its sender may have gone.
+            body = await request.body() if self.is_change else b""
             reply = await reply_to(request)
             if self.is_change and not is_dry_run(body, reply.status_code):
                 change = _change_of(request, body, reply)
@@ -201,7 +207,7 @@ def _answered_in_thread(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_query(text: str, known: Sequence[str]) -> None:
-    """Raise Problem for unknown or repeated names, or text that is not UTF-8."""
+    """Raise Problem if the query has unknown or repeated names, or is not UTF-8."""
     try:
         pairs = parse_qsl(
             text,
@@ -245,7 +251,7 @@ def _number_in_path(raw: str) -> int:
 
 
 def fitting(form: re.Pattern[str], otherwise: str) -> BeforeValidator:
-    """Return a check of a parameter. `otherwise` says what to write."""
+    """Return a check of a parameter. `otherwise` tells the caller what to write instead."""
 
     def check(text: str) -> str:
         if form.fullmatch(text) is None:

@@ -47,10 +47,10 @@ class Changes(Answer):
 
 
 class ChangeRecorder:
-    """Writes changes to the log and to the topic, from any thread.
+    """Writes changes to the log and to the topic. Thread-safe.
 
-    Every successful change is written. The number of refused ones is bounded, because a caller with
-    a low role may send them without end."""
+    Every successful change is written. The number of refused changes is bounded, because a caller
+    with a low role may send them without end."""
 
     def __init__(self, broker: BrokerAccess, now_s: Callable[[], float] = time.monotonic) -> None:
         self._broker, self._now_s = broker, now_s
@@ -58,7 +58,8 @@ class ChangeRecorder:
         self._since_s, self._refused, self._left_out = now_s(), 0, 0
 
     def record(self, change: Change) -> None:
-        """Write a change. If the topic cannot be written, the log says so, and the change stays."""
+        """Write a change. If the topic cannot be written, only the log has the change. The change
+        is not undone."""
         left_out = self._left_out_before(change)
         if left_out is None:
             return
@@ -72,7 +73,8 @@ class ChangeRecorder:
             log.exception("a change is only in the log", call=change.call)
 
     def _left_out_before(self, change: Change) -> int | None:
-        """Return the number of changes left out before this one. None: leave this one out, too."""
+        """Return the number of changes left out before this one. None means that this change is
+        left out, too."""
         with self._lock:
             if change.status >= 400:
                 if self._now_s() - self._since_s >= REFUSED_WITHIN_S:
@@ -86,7 +88,7 @@ class ChangeRecorder:
 
 
 def is_dry_run(body: bytes, status: int) -> bool:
-    """Whether a call has changed nothing because it was asked to count only."""
+    """Whether a call has changed nothing because its body says `dry_run`."""
     try:
         return status < 400 and read_object(body).get("dry_run") is True
     except JsonRefused:
@@ -99,8 +101,8 @@ def cut(text: str) -> str:
 
 
 def read_change(value: bytes | None) -> Change | None:
-    """Parse a record of the topic, without fields of later versions. Another program may have
-    written it."""
+    """Parse a record of the topic. Ignore fields of later versions. Return None if it is no change,
+    because another program may have written it."""
     try:
         said = read_object(value, MOST_RECORD_BYTES)
         return Change.model_validate(

@@ -29,13 +29,13 @@ MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 SCALES: Final = {"hour": (5 * MINUTE_MS, 12), "day": (HOUR_MS, 24), "month": (DAY_MS, 30)}
-"""Length and number of buckets."""
+"""Time scale of the page -> length of a bucket in ms, and number of buckets."""
 SUMS: Final = {
     "delay_proxy_target_lateness_seconds_count": ("target", "delivered"),
     "delay_proxy_target_lateness_seconds_sum": ("target", "lateness_sum_s"),
     "delay_proxy_dead_letters_total": ("reason", "dead_letters"),
 }
-"""Metrics that are summed: their label, and their name in a snapshot."""
+"""Metric -> the label by which it is summed, and the name of the sums in a snapshot."""
 _SPANS_MS: Final = sorted(
     {0, *(step * n for step, most in SCALES.values() for n in range(most + 1))}
 )
@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 
 class EventStreams:
-    """Streams of one snapshot a second. All pages share a snapshot."""
+    """Streams of events, with one snapshot a second. All open pages get the same snapshots."""
 
     def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
         self.make = make
@@ -89,7 +89,7 @@ class EventStreams:
 
 
 class Snapshots:
-    """A maker of snapshots, for use by one thread at a time."""
+    """Makes snapshots. To be used by one thread at a time."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Snapshots:
         self._asked_ms = 0
 
     def make(self, now_ms: int) -> dict[str, Any]:
-        """Return a snapshot. `by_time` is None while a worker does not answer."""
+        """Return a snapshot. Its field `by_time` is None while a worker does not answer."""
         statuses = self._read_statuses()
         if abs(now_ms - self._asked_ms) >= BY_TIME_EVERY_S * 1000:
             self._asked_ms = now_ms

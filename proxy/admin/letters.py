@@ -37,7 +37,7 @@ from proxy.dead_letters.replay_plan import Mark, Selection, read_edits, read_rat
 from proxy.protocol.policy import is_legal_topic
 
 CURSOR: Final = re.compile(r"1(\.[0-9]{1,19}){1,1000}")
-"""The version, and for each partition the offset below which the list continues."""
+"""The version of the form, then for each partition the offset below which the list continues."""
 PLACE: Final = re.compile(r"[0-9]{1,10}/[0-9]{1,18}")
 READING: Final = "Two other calls are reading dead letters. Try again."
 
@@ -188,7 +188,7 @@ def stop_replay(site: SiteOf, id: ReplayId, wait: Wait = 0) -> models.Replay:  #
 
 
 def wanted_by(body: models.ReplayBody, names: TopicSettings) -> WantedReplay:
-    """Convert a body. Raises Problem."""
+    """Return the replay that a body asks for. Raises Problem."""
     group = _group_of(body.topic, names)
     patterns = tuple(body.reasons), tuple(body.targets), tuple(body.origins)
     selection = _checked(Selection(*patterns, body.since, body.until), group)
@@ -255,7 +255,10 @@ def _head(one: LetterSummary, mark: Mark | None) -> dict[str, Any]:
 def _listed(
     letters: Sequence[LetterSummary], marks: Marks, caller: Caller, group: str | None
 ) -> list[models.ListedLetter]:
-    """Return letters as listed. A consumer's exception may quote the record."""
+    """Return letters as the API lists them.
+
+    A caller without the right to read contents gets no keys, and of an exception only its class,
+    because an exception's message may quote the record."""
     listed = []
     for one in letters:
         key = None if one.key is None else one.key.decode("utf-8", "backslashreplace")

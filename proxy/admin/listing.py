@@ -17,12 +17,13 @@ CURSOR: Final = re.compile(
     r"1\.([0-8][0-9]{18}|[0-9]{1,18})\.([0-9]{1,10})\.([0-8][0-9]{18}|[0-9]{1,18})"
 )
 LAST_IN_CURSOR: Final = 9 * 10**18 - 1
-"""Stands for the end of a millisecond."""
+"""In a cursor, this offset stands for the end of a millisecond."""
 BEYOND_PARTITIONS: Final = 2**31
 PAGE_S: Final = 2.0
 """A page is returned after this time, full or not: a narrow filter visits many records."""
 LEAST_PIECE: Final = 16
-"""Records in the smallest piece. A piece costs as much as about a hundred records."""
+"""A query asks for at least this many records of a partition, because each such piece costs as
+much as about a hundred records."""
 COUNTED_WITHIN_S: Final = 20.0
 AT_ONCE: Final = 1_000
 
@@ -55,13 +56,13 @@ class Page(NamedTuple):
 
 
 class _Pieces:
-    """The pieces of partitions that a page is merged from."""
+    """Pieces of the partitions' pending records, from which a page is merged."""
 
     def __init__(self, ask: Ask, sought: Sought, partitions: Iterable[int], after: Place) -> None:
         self._ask, self._sought = ask, sought
         fires_ms, last, offset = after
         self.upto: dict[int, Place] = {}
-        """The place up to which all records of a partition are found."""
+        """Partition -> the place up to which all its records are in `found`."""
         for partition in sorted(partitions):
             of_this = offset if partition == last else LAST_OFFSET if partition < last else -1
             self.upto[partition] = fires_ms, partition, of_this
@@ -69,7 +70,10 @@ class _Pieces:
         self.found: list[tuple[Place, PendingRecord]] = []
 
     def fetch(self, partitions: Sequence[int], needed: int) -> None:
-        """Ask for the next pieces. Drop the first partition if it is not answered: it has moved."""
+        """Ask for the next pieces of some partitions.
+
+        The first partition's worker always answers for it. So without an answer for it, it has
+        moved to another process and is dropped. Without any answer all are dropped."""
         places = [(partition, self.upto[partition]) for partition in partitions]
         keys = tuple((partition, (fires_ms, offset)) for partition, (fires_ms, _, offset) in places)
         most = LEAST_PIECE + 5 * needed // (4 * len(self.upto))
@@ -94,7 +98,7 @@ def read_page(
     limit: int,
     now_s: Callable[[], float] = time.monotonic,
 ) -> Page:
-    """Return the next records, fewer when time is up. Raises NoAnswer, MailboxFull."""
+    """Return the next `limit` records, or fewer if time is up. Raises NoAnswer, MailboxFull."""
     until_s = now_s() + PAGE_S
     pieces = _Pieces(ask, sought, partitions, after)
     while pieces.unasked:
@@ -131,19 +135,20 @@ class CountedByTime(NamedTuple):
     """Counts of records by time."""
 
     counts: list[int]
-    """One for each edge, from the edge before it, and one for later records."""
+    """One count for each edge: the records after the edge before it, up to this edge. The last
+    count is of later records."""
     cancelled: int
-    """Counted records that were cancelled or replaced. They are counted until they fire."""
+    """How many of the counted records were cancelled or replaced. They count until they fire."""
     paused: int
-    """Counted records of paused targets."""
+    """How many of the counted records have paused targets."""
     is_all: bool = True
-    """Whether there was time to count all."""
+    """Whether there was time to count all records."""
 
 
 def pending_by_time(
     workers: Workers, statuses: Sequence[Status], edges_ms: Sequence[int]
 ) -> CountedByTime:
-    """Estimate the counts by fire time. Raises NoAnswer, MailboxFull."""
+    """Estimate the counts of pending records by fire time. Raises NoAnswer, MailboxFull."""
     counts, left = [0] * (len(edges_ms) + 1), set(partitions_of(statuses))
     while left:
         pieces = workers.ask(PendingByTime(tuple(edges_ms), tuple(sorted(left))))
@@ -161,7 +166,7 @@ def pending_by_time(
 def dues_by_time(
     workers: Workers, statuses: Sequence[Status], targets: str, edges_ms: Sequence[int]
 ) -> CountedByTime:
-    """Count the records for a pattern of targets by due time. Raises NoAnswer, MailboxFull."""
+    """Count the pending records for a pattern of targets by due. Raises NoAnswer, MailboxFull."""
     counts, paused, is_all = [0] * (len(edges_ms) + 1), 0, True
     for page in all_pages(workers.ask, Sought(targets), partitions_of(statuses)):
         is_all = page.next is None

@@ -1,7 +1,7 @@
-"""Queries of the admin API, from a call to the loops of all workers and back.
+"""Queries of the admin API: their way from an API call to the loops of all workers, and back.
 
-A worker's loop takes them from its mailbox, one between two turns. A worker in a child process gets
-them through a pipe. Its receiving thread puts them into the mailbox.
+A worker's loop takes queries from its mailbox, at most one between two turns. A worker in a child
+process gets queries through a pipe. Its receiving thread puts them into the mailbox.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from storage.errors import StorageError
 from storage.store import Key
 
 ANSWER_WITHIN_S: Final = 2.0
-"""A healthy loop turns much faster."""
+"""A query waits at most this long for its answer. A turn of a healthy loop is much shorter."""
 LEVEL_WITHIN_S: Final = 30.0
-"""A new child needs some seconds to start."""
+"""A new child gets this long to confirm its log level, because it needs seconds to start."""
 MOST_WAITING: Final = 16
 SCAN_S: Final = 0.001
-"""Time limit of a query of many shards. The last shard may exceed it."""
-REST_PER_ANSWER: Final = 40
-LONGEST_REST_S: Final = 0.1
-"""Rest of a busy loop, as a multiple of the answer's duration."""
+"""After this time a query of many shards looks at no further shard."""
+PAUSE_PER_ANSWER: Final = 40
+"""After an answer a busy loop answers no query for this many times the answer's duration."""
+LONGEST_PAUSE_S: Final = 0.1
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 
 class NoAnswer(Exception):
-    """A worker did not answer in time: it is starting, recovering, or blocked by the broker."""
+    """A worker did not answer in time: it is starting, recovering, or waits for the broker."""
 
 
 class MailboxFull(Exception):
@@ -60,14 +60,15 @@ class Query(Protocol[T_co]):
 
 
 class CountedShard(NamedTuple):
-    """Estimated counts of a partition's records: one per edge, and one for the rest."""
+    """Estimated counts of a partition's pending records by fire time: one up to each edge of the
+    query, and one for later records."""
 
     partition: int
     counts: list[int]
 
 
 class PendingByTime(NamedTuple):
-    """Count the records of partitions: of one at least, of more as time permits."""
+    """Count the pending records of some partitions: of one at least, of more as time permits."""
 
     edges_ms: tuple[int, ...]
     partitions: tuple[int, ...]
@@ -80,7 +81,8 @@ class PendingByTime(NamedTuple):
 
 
 class ScanPending(NamedTuple):
-    """List pieces of partitions: of one at least, of more as time permits."""
+    """List the next pending records of some partitions: of one at least, of more as time
+    permits."""
 
     places: tuple[tuple[int, Key], ...]
     sought: Sought
@@ -123,8 +125,8 @@ class FindRecord(NamedTuple):
         return [] if shard is None else [find_record(shard, self.record)]
 
 
-class FindMoving(NamedTuple):
-    """Find out how an ingress record is moved."""
+class FindMove(NamedTuple):
+    """Find out whether an ingress record can be moved, and make the record that moves it."""
 
     record: Message
     deliver_at_ms: int
@@ -135,15 +137,15 @@ class FindMoving(NamedTuple):
 
 
 class QueryMailbox:
-    """A queue of queries for the worker's loop."""
+    """Queue of queries for the worker's loop."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._waiting: queue.Queue[tuple[Query[Any], Future[Any]]] = queue.Queue(MOST_WAITING)
         self._now_s = now_s
-        self._rests_until_s = -math.inf
+        self._no_answer_until_s = -math.inf
 
     def ask(self, query: Query[T], timeout_s: float) -> Sequence[T]:
-        """Return the answer. Raises NoAnswer, MailboxFull. Never called by the loop."""
+        """Return the answer. Raises NoAnswer, MailboxFull. The loop itself must not call this."""
         future: Future[Sequence[T]] = Future()
         try:
             self._waiting.put_nowait((query, future))
@@ -162,9 +164,9 @@ class QueryMailbox:
     def answer_one(
         self, find_shards: Callable[[], Mapping[int, Shard]], *, is_busy: bool = False
     ) -> None:
-        """Answer the oldest query, unless the loop is busy. Raises StorageError."""
+        """Answer the oldest query. A busy loop answers only after a pause. Raises StorageError."""
         began_s = self._now_s()
-        if is_busy and began_s < self._rests_until_s:
+        if is_busy and began_s < self._no_answer_until_s:
             return
         while not self._waiting.empty():
             query, future = self._waiting.get_nowait()
@@ -172,7 +174,8 @@ class QueryMailbox:
                 _answer(query, future, find_shards)
                 break
         ended_s = self._now_s()
-        self._rests_until_s = ended_s + min(LONGEST_REST_S, REST_PER_ANSWER * (ended_s - began_s))
+        pause_s = min(LONGEST_PAUSE_S, PAUSE_PER_ANSWER * (ended_s - began_s))
+        self._no_answer_until_s = ended_s + pause_s
 
 
 def _answer(
@@ -189,7 +192,7 @@ def _answer(
 
 
 class SetLevel(NamedTuple):
-    """Set the log level of a child. Its receiving thread does it, even while its loop is busy."""
+    """Set the log level of a child. The receiving thread does this, even while the loop is busy."""
 
     level: Level
 
@@ -199,7 +202,7 @@ class SetLevel(NamedTuple):
 
 
 class ChildPipe:
-    """The parent's end of a pipe to one child. One query at a time."""
+    """The parent's end of a pipe to one child. It carries one query at a time."""
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
         self._connection = connection
@@ -216,7 +219,7 @@ class ChildPipe:
             self._connection.send((self._number, query))
             while self._connection.poll(max(0, until_s - time.monotonic())):
                 number, answer = self._connection.recv()
-                if number == self._number:  # else it answers an abandoned query
+                if number == self._number:  # else the answer is to an abandoned query
                     if isinstance(answer, Exception):
                         raise answer
                     return answer  # type: ignore[no-any-return]
@@ -231,7 +234,7 @@ class ChildPipe:
 
 
 def receive_queries(connection: Connection[Any, Any], mailbox: QueryMailbox) -> None:
-    """Start the child's end: a thread that brings queries to the mailbox until the pipe closes."""
+    """Start the child's end: a thread that puts queries into the mailbox until the pipe closes."""
 
     def receive() -> None:
         with suppress(OSError, EOFError):
@@ -248,7 +251,7 @@ def receive_queries(connection: Connection[Any, Any], mailbox: QueryMailbox) -> 
 
 
 class Workers:
-    """All workers of this `run`: one with this mailbox, or children by number."""
+    """All workers of this `run`: the one with `mailbox`, or child processes by number."""
 
     def __init__(self, mailbox: QueryMailbox | None = None) -> None:
         self._mailbox = mailbox
@@ -256,7 +259,7 @@ class Workers:
         self._level: Level | None = None
 
     def add(self, worker: str, connection: Connection[Any, Any]) -> None:
-        """Add a new child. It may replace one that has ended."""
+        """Add a new child. It may replace a child of the same number that has ended."""
         if worker in self._pipes:
             self._pipes.pop(worker).close()
         pipe = self._pipes[worker] = ChildPipe(connection)

@@ -33,7 +33,7 @@ from proxy.admin.listing import (
     read_page,
 )
 from proxy.admin.problem import Problem
-from proxy.admin.queries import FindId, FindMoving, FindRecord
+from proxy.admin.queries import FindId, FindMove, FindRecord
 from proxy.admin.record_content import content_of
 from proxy.admin.threads import room_in
 from proxy.admin.tokens import needs
@@ -53,7 +53,7 @@ STATUS_OLD_S: Final = 1.0
 LOOK_EVERY_S: Final = 0.05
 COMMITTED_WITHIN_S: Final = 3.0
 MOST_STEPS: Final = 5
-"""How often a move follows a rewritten record, or retries."""
+"""Highest number of steps of a move. A step goes on to the record's successor, or writes a move."""
 SPAN: Final = re.compile(r"[0-9]{1,6}(ms|s|m|h|d)")
 SPANS: Final = re.compile(f"{SPAN.pattern}(,{SPAN.pattern}){{0,49}}")
 TARGETS_SHOWN: Final = 1_000
@@ -399,7 +399,10 @@ def _deliver_at_ms(site: Site, body: models.MoveBody) -> int:
 
 
 def _find_moving(site: Site, partition: int, offset: int, deliver_at_ms: int) -> Moving:
-    """Find the record. Wait for the commit, because an aborted record may be read differently."""
+    """Return whether the record can be moved, and how.
+
+    Wait until the proxy has committed the record's offset. Until then an aborted transaction may
+    let the proxy read the record again, and differently."""
     until_s = time.monotonic() + COMMITTED_WITHIN_S
     while True:
         record = site.broker.read(partition, offset)
@@ -409,7 +412,7 @@ def _find_moving(site: Site, partition: int, offset: int, deliver_at_ms: int) ->
                 "rewritten. `pending list` and /pending/records show its current origin."
             )
             raise Problem(404, "not-found", detail)
-        found = site.workers.ask(FindMoving(record, deliver_at_ms))
+        found = site.workers.ask(FindMove(record, deliver_at_ms))
         if not found:
             raise Problem(404, "not-served-here", MOVED_AWAY)
         if found[0].state != NOT_COMMITTED or time.monotonic() > until_s:
@@ -418,7 +421,7 @@ def _find_moving(site: Site, partition: int, offset: int, deliver_at_ms: int) ->
 
 
 def _refuse_unread(site: Site, place: Origin) -> None:
-    """Refuse an offset that was not read. Wait for the next status first."""
+    """Raise Problem if this process has not read the offset, even by its next status."""
     ingress, until_s = site.settings.topics.ingress, time.monotonic() + STATUS_OLD_S
     while True:
         shards = [shard for status in site.read_statuses() for shard in status.shards]
@@ -458,7 +461,7 @@ def _shown(found: Found) -> Mapping[str, object]:
 def shown_pending(
     record: PendingRecord, paused: Iterable[str], reasons: Mapping[str, str], now_ms: int
 ) -> models.PendingRecord:
-    """Return a record as listed. `reasons` says by target why it refuses records."""
+    """Return a record as the API lists it. `reasons`: target -> why it accepts no records."""
     why: str = record.why
     if why == "scheduled" and record.fires_ms <= now_ms:
         why = "overdue"

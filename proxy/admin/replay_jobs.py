@@ -23,7 +23,9 @@ log = structlog.get_logger(__name__)
 
 
 class WantedReplay(NamedTuple):
-    """Letters to replay. `group` is None for the proxy's topic, `places` is None for all."""
+    """A replay that a call asks for.
+
+    `group` is None for the proxy's topic. `places` is None for all letters of the selection."""
 
     topic: str
     group: str | None
@@ -38,7 +40,7 @@ Replaying = Callable[[WantedReplay, OnDecision, Callable[[Place], None], Callabl
 
 
 class ReplayJob:
-    """A replay or a dry run, which starts at once."""
+    """A replay or a dry run. It starts when the object is made."""
 
     def __init__(self, wanted: WantedReplay, replay: Replaying) -> None:
         self.wanted, self._replay = wanted, replay
@@ -118,7 +120,8 @@ class ReplayJob:
 
 
 class ReplayJobs:
-    """At most AT_WORK jobs at a time, and one writer per topic. The last KEPT are remembered."""
+    """The replays of this process. AT_WORK jobs may run at a time, but only one replay for each
+    topic, not counting dry runs. The newest KEPT jobs are remembered."""
 
     def __init__(self, replay: Replaying) -> None:
         self._replay = replay
@@ -153,7 +156,8 @@ class ReplayJobs:
         return job
 
     def close(self) -> None:
-        """Stop all jobs and wait a moment. Their current batches are committed or undone."""
+        """Stop all jobs and wait for them, at most STOPPED_WITHIN_S. Each job's current batch is
+        committed or undone."""
         with self._lock:
             self._is_closed = True
             running = [job for job in self._jobs.values() if job.is_running]

@@ -22,18 +22,19 @@ from proxy.config.settings import AdminSettings
 from proxy.errors import PortTaken, SettingsError
 
 REQUEST_WITHIN_S: Final = 10.0
-"""From the connection to the last byte of the request."""
+"""Time limit from the start of the connection to the last byte of the request."""
 REPLY_WITHIN_S: Final = 10.0
-"""A client that takes longer to read is disconnected."""
+"""A client that leaves a part of the reply unread for this long is disconnected."""
 CONNECTIONS_AT_ONCE: Final = 256
-"""Connections with incomplete requests. Above this number the oldest is closed."""
+"""Limit of connections with incomplete requests. A further connection closes the oldest."""
 MOST_HEAD_BYTES: Final = 65_536
 BACKLOG: Final = 128
 START_POLL_S: Final = 0.01
 LOOK_EVERY_S: Final = 1.0
-"""How often files are read again."""
+"""Token files and certificates are read again this often."""
 STOP_WITHIN_S: Final = 1
-"""Calls that take longer are abandoned. Their threads do not keep the process alive."""
+"""When the server stops, calls that take longer are abandoned. Their threads do not keep the
+process alive."""
 
 log = structlog.get_logger(__name__)
 
@@ -81,7 +82,8 @@ class AdminServer:
         return http if context is None else TlsProtocol(http, context, self._tls_connections)
 
     def _watch(self) -> None:
-        """Take up changed files. Probes are answered while a file cannot be read."""
+        """Take up changed token files and certificates. This thread may hang with a file system,
+        while the server still answers probes."""
         while not self._is_closed.wait(LOOK_EVERY_S):
             try:
                 self.app.tokens.look()
@@ -154,7 +156,8 @@ class BoundedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        # The transport refers to itself, and the garbage collector is off beside a worker.
+        # Without this the transport refers to itself. It would never be freed, because the garbage
+        # collector is off in a worker's process.
         vars(self.transport).pop("_read_ready_cb", None)
         self.raw = None
 

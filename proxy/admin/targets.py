@@ -28,7 +28,8 @@ router = APIRouter(route_class=CallRoute, tags=["targets"], responses=REFUSED)
 
 
 def _is_noticed(site: Site, has_noticed: Callable[[Status], bool]) -> bool:
-    """Wait until all workers of this process have noticed. Return false if time is up."""
+    """Wait until all workers of this process have noticed a change. Return False if they have not
+    noticed it within NOTICED_WITHIN_S."""
     until_s = time.monotonic() + NOTICED_WITHIN_S
     while not all(map(has_noticed, site.read_statuses())):
         if time.monotonic() > until_s:
@@ -172,7 +173,8 @@ def _limit_workers(site: Site, per_second: int | None) -> models.WorkersLimitSet
 
 
 def _of_each_worker(site: Site) -> dict[str, Any]:
-    """Return the cap. While workers differ, it is the lowest one set at run time."""
+    """Return each worker's rate cap and its source. While workers differ, return the lowest cap
+    that was set at run time."""
     set_now = [one.max_per_second for one in site.read_statuses() if one.max_per_second is not None]
     if set_now:
         return {"max_per_second": min(set_now), "max_per_second_source": "run-time"}

@@ -29,7 +29,8 @@ async def in_thread(call: Callable[[], T]) -> T:
 
 @contextmanager
 def room_in(free: threading.BoundedSemaphore, otherwise: str) -> Iterator[None]:
-    """Take one of a bounded number of places. Raises Problem if none is free."""
+    """Take one of a bounded number of places. If no place is free, raise Problem with the text
+    `otherwise`."""
     if not free.acquire(blocking=False):
         raise Problem(503, "busy", otherwise)
     try:

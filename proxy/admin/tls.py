@@ -14,13 +14,13 @@ from proxy.errors import SettingsError
 
 HANDSHAKE_WITHIN_S: Final = 10
 HANDSHAKES_AT_ONCE: Final = 256
-"""Above this number the oldest is closed."""
+"""Limit of unfinished handshakes. A further connection closes the oldest."""
 
 log = structlog.get_logger(__name__)
 
 
 class Certificate:
-    """The certificate of new connections. Raises SettingsError if it cannot be used."""
+    """The certificate for new connections. Raises SettingsError if it cannot be used at first."""
 
     def __init__(self, settings: AdminTls) -> None:
         self._files = [file for file in (settings.certificate, settings.key) if file is not None]
@@ -32,7 +32,7 @@ class Certificate:
             raise SettingsError(f"The admin port's certificate: {self._problem}.", remedy)
 
     def look(self) -> None:
-        """Take up changed files. The old certificate stays while the new files do not fit."""
+        """Take up changed files. While they cannot be used, the old certificate stays."""
         if not self._files:
             return
         try:
@@ -41,7 +41,7 @@ class Certificate:
                 return
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             certificate, key = self._files
-            context.load_cert_chain(certificate, key, password="")  # else it asks the terminal
+            context.load_cert_chain(certificate, key, password="")  # else OpenSSL asks the user
         except (OSError, ValueError) as error:
             problem = f"{' and '.join(map(str, self._files))} cannot be used: {error}"
             if problem != self._problem:
@@ -57,7 +57,7 @@ class TlsProtocol(SSLProtocol):
     """TLS before an HTTP connection. `open_now` holds all connections, the oldest first."""
 
     max_size = 32_768
-    """Bytes of the buffer. The default is eight times as large."""
+    """Bytes of the read buffer. The default of asyncio is eight times as large."""
 
     def __init__(
         self, http: asyncio.Protocol, context: ssl.SSLContext, open_now: dict["TlsProtocol", None]
@@ -86,7 +86,8 @@ class TlsProtocol(SSLProtocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._open_now.pop(self, None)
         super().connection_lost(exc)
-        # Else objects refer to themselves, and the garbage collector is off beside a worker.
+        # Without this, objects refer to themselves. They would never be freed, because the garbage
+        # collector is off in a worker's process.
         if exc is not None:
             exc.__traceback__ = None
         vars(self.raw).pop("_read_ready_cb", None)

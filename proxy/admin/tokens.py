@@ -20,7 +20,7 @@ from proxy.config.settings import (
 from proxy.errors import SettingsError
 
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
-"""The lowest first."""
+"""The roles, the one with the fewest rights first."""
 MOST_FILE_BYTES: Final = 4_096
 SETTINGS_TOKEN: Final = "admin.token"  # noqa: S105 (a name)
 
@@ -33,7 +33,7 @@ def _rank(role: Role) -> int:
 
 
 def needs(least: Role) -> Callable[[F], F]:
-    """Mark a call with the least role that may make it. `CallRoute` refuses calls without one."""
+    """Mark a call with the lowest role that may make it. `CallRoute` needs this mark."""
 
     def mark(call: F) -> F:
         vars(call)["least_role"] = least
@@ -51,11 +51,12 @@ class Caller:
     contents: bool
     """Whether the caller may read keys, values and headers of records."""
     is_trusted: bool = False
-    """Whether it is a proxy that authenticates. Then it only speaks for a user."""
+    """Whether the caller is a login proxy. It names a user in each request, and may call only for
+    that user."""
 
     @classmethod
     def of(cls, name: str, entry: AdminToken, role: Role | None = None) -> "Caller":
-        """Return the caller with the entry's token, or a user with another role."""
+        """Return the caller of an entry of `admin.tokens`. `role` replaces the entry's role."""
         role = role or entry.role
         contents = entry.contents or _rank(role) > _rank("viewer")
         return cls(name, role, contents, entry.trusted)
@@ -77,11 +78,11 @@ class Caller:
 
 
 LOCAL: Final = Caller("local", "admin", contents=True)
-"""Every caller, if no token is set. Only programs on this machine may call then."""
+"""Stands for every caller if no token is set. Then only programs on this machine may call."""
 
 
 class Tokens:
-    """The valid tokens as SHA-256. Raises SettingsError if a file cannot be used at the start."""
+    """The SHA-256 of all valid tokens. Raises SettingsError if a file cannot be used at first."""
 
     def __init__(self, settings: AdminSettings) -> None:
         self._settings, self.is_needed = settings, settings.has_tokens
@@ -94,7 +95,7 @@ class Tokens:
             )
 
     def look(self) -> None:
-        """Read all files again. A file that cannot be used admits nobody."""
+        """Read all token files again. A file that cannot be used admits nobody."""
         known, problems = list[tuple[bytes, Caller]](), dict[str, str]()
         if self._settings.token is not None:
             admin = Caller(SETTINGS_TOKEN, "admin", contents=True)
@@ -112,7 +113,7 @@ class Tokens:
         self._known, self._problems = known, problems
 
     def caller(self, authorization: str) -> Caller | None:
-        """Return the sender of a token. Every known token is compared, in constant time."""
+        """Return the caller with the token in the header. Compare all tokens, in constant time."""
         if not self.is_needed:
             return LOCAL
         scheme, _, token = authorization.partition(" ")
@@ -123,9 +124,10 @@ class Tokens:
         return min(found, key=lambda one: (not one.is_trusted, _rank(one.role), one.contents))
 
     def user_of(self, proxy: Caller, headers: Iterable[tuple[str, str]], site: str) -> Caller:
-        """Return the user for whom a trusted proxy speaks. Raises Problem without exactly one name.
+        """Return the user for whom a login proxy calls. Raises Problem unless it names one user.
 
-        A browser logs in to that proxy by a cookie. So `site` (Sec-Fetch-Site) must be its own."""
+        A browser sends the login proxy's cookie also from pages of other websites. So `site`, the
+        value of Sec-Fetch-Site, must not be that of another website."""
         header = self._settings.trusted_header or ""
         names = [text for name, text in headers if name == header.lower()]
         user = _user_name(names[0]) if len(names) == 1 else None
@@ -140,7 +142,7 @@ class Tokens:
 
 
 def _user_name(header: str) -> str | None:
-    """Return the name in a header, or None for one that cannot be shown."""
+    """Return the user's name in a header, or None if it is empty, too long or unprintable."""
     try:
         name = header.encode("latin-1").decode().strip()
     except ValueError:
@@ -173,7 +175,8 @@ def _text_of(file: Path) -> str:
 
 
 def best_token(settings: AdminSettings) -> str | None:
-    """Return the token with the highest role that this process can read, for commands."""
+    """Return a token for commands: of those that this process can read, the one with the highest
+    role."""
     if settings.token is not None:
         return settings.token
     own = [entry for entry in settings.tokens.values() if not entry.trusted]

@@ -41,12 +41,12 @@ PAGE_S: Final = 4.0
 """A page is returned after this time, full or not: a narrow filter reads many records."""
 MARKS_S: Final = 4.0
 PAUSE_PER_WORK: Final = 3
-"""A reader rests three times as long as it works, because the worker's loop needs the CPU."""
+"""A reader pauses three times as long as it works, because the worker's loop needs the CPU."""
 LONGEST_PAUSE_S: Final = 0.5
 MOST_TOPICS: Final = 200
 MOST_PARTITIONS: Final = 1_000
 MOST_RECORDS: Final = 1_000_000
-"""Most records that a trace reads. It reports the rest as unread."""
+"""A trace reads at most this many records. It reports that it has not read all."""
 ASK_TIMEOUT_S: Final = 8.0
 
 Marks = Mapping[Place, Mark]
@@ -58,7 +58,8 @@ class _Stopped(Exception):
 
 
 class ReadingPace:
-    """A pause after a few hundred records. It also ends a stopped or late reading."""
+    """A function that readers call after a few hundred records. It pauses, and it raises _Stopped
+    if the reading was stopped or is late."""
 
     def __init__(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
         self.is_stopping, self._rested_s = is_stopping, time.thread_time()
@@ -72,7 +73,7 @@ class ReadingPace:
 
 
 class TopicReaders:
-    """Dead letters and traces in their topics."""
+    """Reads changes, dead letters and traces from their topics, and replays dead letters."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -118,7 +119,8 @@ class TopicReaders:
     def page(
         self, group: str | None, selection: Selection, ends: dict[int, int], limit: int
     ) -> tuple[LetterPage, Marks | None]:
-        """Return a page, and marks of replayed letters, None if there was no time."""
+        """Return a page, and the marks of its replayed letters. The marks are None if there was no
+        time to read them."""
         with _refusing(self._settings, RIGHTS):
             pace = ReadingPace()
             topics = DeadLetterTopics(self._settings, group, pace)
@@ -128,7 +130,7 @@ class TopicReaders:
                 raise Problem(
                     409, "too-many-partitions", f"{detail} Use the command `dead-letters list`."
                 )
-            for partition, span in spans.items():  # one added since the list began is not cut
+            for partition, span in spans.items():  # `ends` lacks partitions of a later date
                 end = min(span.stop, ends.get(partition, span.stop))
                 spans[partition] = range(span.start, max(span.start, end))
             letters = partial(topics.letters, selection, lambda _: None)
@@ -136,7 +138,8 @@ class TopicReaders:
             return page, _marks(topics, page.letters, pace)
 
     def letter(self, group: str | None, place: Place) -> tuple[Letter, Mark | None, bytes | None]:
-        """Return a letter, its mark, and its value in the ingress, if the letter has none."""
+        """Return a letter and its mark. If the letter lacks its value, also return the value that
+        the ingress has."""
         with _refusing(self._settings, RIGHTS):
             pace = ReadingPace()
             topics = DeadLetterTopics(self._settings, group, pace)
@@ -175,14 +178,16 @@ class TopicReaders:
 
 
 def _every(topics: DeadLetterTopics, selection: Selection) -> Iterator[Letter]:
-    """Yield all letters. The ends are read at the first one, so returning letters are skipped."""
+    """Yield all letters of the selection. The ends of the partitions are read at the first letter,
+    so letters that come back later are skipped."""
     yield from topics.every(selection, topics.spans(selection), lambda _: None)
 
 
 def _marks(
     topics: DeadLetterTopics, shown: Sequence[LetterSummary], pace: ReadingPace
 ) -> Marks | None:
-    """Return the marks, read last and for a limited time. None: the time was too short."""
+    """Return the marks of the letters, or None if MARKS_S do not suffice to read them. Afterwards
+    `pace` ends all further readings."""
     until_s = time.monotonic() + MARKS_S
     pace.is_stopping = lambda: time.monotonic() > until_s
     try:
@@ -192,7 +197,7 @@ def _marks(
 
 
 def _sizes(connection: Connection, topics: Mapping[str, Sequence[int]]) -> dict[str, int | None]:
-    """Return the number of offsets in each topic. None if the broker does not tell."""
+    """Return the number of offsets in each topic. It is None if the broker does not tell it."""
     sizes: dict[str, int | None] = dict.fromkeys(topics, 0)
     places = [TopicPartition(topic, n) for topic, numbers in topics.items() for n in numbers]
     if not places:

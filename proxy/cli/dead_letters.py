@@ -66,10 +66,13 @@ WHOLE: Final = ("place", "written")
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfGroup(Times, AtBroker):
-    """Options that name the dead-letter topic. For these commands `--set` sets a header."""
+class TopicOptions(Times, AtBroker):
+    """Options that name the dead-letter topic.
 
-    chosen: None = None
+    These commands lack the option `--set` of other commands, which overrides a setting. `replay`
+    has its own `--set`, for headers."""
+
+    chosen: None = None  # the overridden settings
     group: str | None = option(
         "Use the dead-letter topic of this consumer group instead of the proxy's.", "--group", "-g"
     )
@@ -79,12 +82,12 @@ class OfGroup(Times, AtBroker):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen(OfGroup):
+class LetterFilters(TopicOptions):
     """Options that choose letters."""
 
     reason: list[str] | None = option(
-        "Only letters with this timer-error. With --group: only with exceptions that match this "
-        "pattern. Repeatable.",
+        "Only letters with this timer-error. With --group: only letters whose exception matches "
+        "this pattern. Repeatable.",
         "--reason",
         "-r",
     )
@@ -118,21 +121,21 @@ class Chosen(OfGroup):
         """Return a sentence that says that no letter was found."""
         if self.selection.is_all:
             return f"There are no dead letters in {topic}."
-        hint = "`dead-letters list` without filters shows the last."
+        hint = "`dead-letters list` without filters shows the newest letters."
         return f"No dead letter in {topic} matches; {hint}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListedLetters(Chosen):
+class ListOptions(LetterFilters):
     """Options of `dead-letters list`."""
 
     limit: int = option(
-        "Most letters to show.", "--limit", "-n", default=20, min=1, max=MOST_LISTED
+        "Show at most this many letters.", "--limit", "-n", default=20, min=1, max=MOST_LISTED
     )
     oldest_first: bool = flag("Start with the oldest letters.")
 
 
-def list_letters(asked: ListedLetters) -> None:
+def list_letters(asked: ListOptions) -> None:
     """List dead letters and their replays, the newest first."""
     selection = asked.selection
     with explained(asked.settings):
@@ -147,8 +150,8 @@ def list_letters(asked: ListedLetters) -> None:
             marks = topics.marks(shown)
     if asked.as_json:
         for one in shown:
-            size = {"origin": one.origin, "key": text_of(one.key), "value_bytes": one.value_bytes}
-            say_json({**_known_json(one, marks.get(one.place)), **size})
+            row = {"origin": one.origin, "key": text_of(one.key), "value_bytes": one.value_bytes}
+            say_json({**_known_json(one, marks.get(one.place)), **row})
         return
     if not shown:
         say(asked.nothing_in(topics.name))
@@ -162,14 +165,14 @@ def list_letters(asked: ListedLetters) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShownLetter(OfGroup):
+class ShowOptions(TopicOptions):
     """Options of `dead-letters show`."""
 
     place: str = argument("The letter's partition/offset in the dead-letter topic, or its origin.")
     raw: bool = flag("Write only the value to stdout, byte for byte.")
 
 
-def show_letter(asked: ShownLetter) -> None:
+def show_letter(asked: ShowOptions) -> None:
     """Show one dead letter: the reason, the remedy, its headers, key and value."""
     named = checked(read_place, asked.place)
     with explained(asked.settings):
@@ -191,7 +194,7 @@ def show_letter(asked: ShownLetter) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplayedLetters(Chosen):
+class ReplayCommandOptions(LetterFilters):
     """Options of `dead-letters replay`."""
 
     place: list[str] | None = argument(
@@ -203,17 +206,19 @@ class ReplayedLetters(Chosen):
     to_unset: list[str] | None = option("Remove the header of this name.", "--unset")
     dry_run: bool = flag("Show what would happen, without a change.")
     rate: str | None = option("Highest rate: 100/s, 30/m, 5/h.")
-    limit: int | None = option("Most letters to replay, the oldest first.", "--limit", "-n", min=1)
+    limit: int | None = option(
+        "Replay at most this many letters, the oldest first.", "--limit", "-n", min=1
+    )
     again: bool = flag("Include letters that have been replayed before.")
     yes: bool = flag("Replay the letters.", "--yes", "-y")
 
 
-def replay_letters(asked: ReplayedLetters) -> None:
+def replay_letters(asked: ReplayCommandOptions) -> None:
     """Send dead letters to the ingress topic again, with edited headers if you wish.
 
     Letters that were replayed before are left out, unless you give --again. Look first with
     --dry-run, then give --yes."""
-    selection = asked.selection  # a fault in the filters is reported before the broker is asked
+    selection = asked.selection  # reports a fault in the filters before the broker is asked
     named = [checked(read_place, text) for text in asked.place or []]
     if named and not selection.is_all:
         raise typer.BadParameter("name letters or use filters, not both")
@@ -237,8 +242,8 @@ def _find_letter(topics: DeadLetterTopics, named: Place | Origin) -> Letter:
 def _value_note(original: Original | None) -> str:
     if original is None:
         return (
-            "not in the letter, and the original is no longer in the ingress. It was null, or "
-            "it was too large for this topic and is lost"
+            "not in the letter, and the original record is no longer in the ingress. The value was "
+            "null, or it was too large for the dead-letter topic and is lost"
         )
     value = original[1]
     if value is None:
@@ -261,7 +266,7 @@ SAY_EVERY_S: Final = 10.0
 
 class _ReplayRun:
     def __init__(
-        self, asked: ReplayedLetters, named: Sequence[Place | Origin], options: ReplayOptions
+        self, asked: ReplayCommandOptions, named: Sequence[Place | Origin], options: ReplayOptions
     ) -> None:
         self.counts, self.is_stopped = ReplayCounts(), False
         self._asked, self._options = asked, options
@@ -326,8 +331,8 @@ class _ReplayRun:
         else:
             say(self._asked.nothing_in(self._topics.name))
         if self.is_stopped:
-            anew = "would start again at the beginning (--again)"
-            goes_on = anew if self._options.is_again else "continues there"
+            anew = "starts again at the beginning, because of --again"
+            goes_on = anew if self._options.is_again else "continues where this one stopped"
             say(f"Stopped before the end. The same command {goes_on}.")
 
 
@@ -343,7 +348,7 @@ def _row(one: LetterSummary, mark: Mark | None) -> tuple[str, ...]:
     return (
         str(one.place),
         shown_time(one.timestamp_ms),
-        plain(one.reason) or "not the proxy's",
+        plain(one.reason) or "none: not written by the proxy",
         plain(one.target),
         shown_bytes(one.key),
         plain(one.origin),
@@ -352,7 +357,7 @@ def _row(one: LetterSummary, mark: Mark | None) -> tuple[str, ...]:
 
 
 def letter_json(letter: Letter, mark: Mark | None) -> dict[str, Any]:
-    """Return everything about a letter for a program. Encode binary data in base64."""
+    """Return everything about a letter as fields for JSON. Binary data is in base64."""
     is_ours = letter.reason is not None
     return {
         **_known_json(letter, mark),
@@ -386,7 +391,8 @@ def _bytes_json(name: str, raw: bytes | None) -> dict[str, str | None]:
 
 
 def say_letter(letter: Letter, topic: str, mark: Mark | None, value_note: str | None) -> None:
-    """Print everything about a letter. `value_note` says why the letter has no value."""
+    """Print everything about a letter. `value_note` says why the letter has no value, or where the
+    value is."""
     say(f"{letter.place} of {topic}, written {shown_time(letter.timestamp_ms)}", "")
     for name, text in _facts(letter, mark):
         say(f"{name:<10}{text}")
@@ -405,7 +411,10 @@ def _facts(letter: Letter, mark: Mark | None) -> Iterator[tuple[str, str]]:
         yield "do", letter.remedy
     yield "origin", plain(letter.text(ORIGIN)) or "unknown"
     if letter.first_origin:
-        yield "first", f"{plain(letter.first_origin)} (it was sent to the ingress again)"
+        yield (
+            "first",
+            f"{plain(letter.first_origin)} (the producer's record, since rewritten or replayed)",
+        )
     if letter.reason is not None:
         yield "replayed", _replayed(mark) or "no"
     yield "key", shown_bytes(letter.key)
@@ -429,7 +438,7 @@ def value_lines(value: bytes) -> Iterator[str]:
     try:
         text = value.decode().replace("\r\n", "\n")
     except UnicodeDecodeError:
-        text = "\0"  # to be shown in hex
+        text = "\0"  # not printable, so that the branch for hex is taken
     if all(c.isprintable() or c in "\n\t" for c in text):
         yield from text[:TEXT_SHOWN].expandtabs().split("\n")
         left, unit = len(text) - TEXT_SHOWN, "characters"
@@ -491,7 +500,7 @@ def say_decisions(decisions: Sequence[ReplayDecision], now_ms: int) -> None:
 
 
 def decision_json(decision: ReplayDecision, replayed_as: str | None = None) -> dict[str, Any]:
-    """Return one letter of a replay for a program."""
+    """Return the decision about one letter as fields for JSON."""
     letter = decision.letter
     named = {**letter.place._asdict(), "origin": letter.text(ORIGIN)}
     if isinstance(decision, Replayable):

@@ -1,3 +1,3 @@
-"""Dead letters: found in their topic, and replayed into the ingress, none twice.
+"""Dead letters: found in their topic, and replayed into the ingress, no letter twice.
 
 May use publishing, kafka, config and protocol. Begin with `letter`."""

@@ -85,7 +85,8 @@ class Letter:
 
     @property
     def lacks_value(self) -> bool:
-        """Whether the value may have been left out. Only the original tells."""
+        """Whether the proxy may have left out the value. Only the original in the ingress shows
+        whether it did."""
         return self.value is None and self.is_ours
 
     @property
@@ -103,8 +104,8 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class GroupLetter(Letter):
-    """A record of `dlq.<group>`, which its consumers gave up. `origin` is the consumer's last
-    request, and `target` the failed record's topic."""
+    """A record of `dlq.<group>`, which the group's consumers gave up. `origin` is the ingress
+    record by which they gave it up. `target` is the topic from which they first read it."""
 
     @property
     def is_ours(self) -> bool:
@@ -127,7 +128,8 @@ class GroupLetter(Letter):
 
     @property
     def lacks_value(self) -> bool:
-        """Return False: a record too large for this topic is a dead letter of the proxy."""
+        """Return False: the proxy leaves out no value here. A record that is too large for this
+        topic becomes a dead letter of the proxy."""
         return False
 
     @property
@@ -234,17 +236,17 @@ FIRST_WIDTH: Final = 200
 LARGEST_WIDTH: Final = 64_000
 SMALLEST_WIDTH: Final = 10
 QUICK_S: Final = 0.5
-"""If a part was read faster, the next is twice as wide."""
+"""If a part was read faster, the next part is twice as wide."""
 MOST_FOUND: Final = 16_000
-"""Summaries in memory, over all partitions."""
+"""Limit of summaries in memory, over all partitions together."""
 
 Letters: TypeAlias = Callable[[int, range], Iterable[Letter]]
-"""Yields wanted letters of a partition and offsets, in order."""
+"""Yields the wanted letters in a range of offsets of a partition, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class LetterSummary:
-    """A row of a list. `value_bytes` is None for a null value."""
+    """A letter as a list shows it. `value_bytes` is None for a null value."""
 
     place: Place
     timestamp_ms: int
@@ -305,12 +307,13 @@ class LetterPage(NamedTuple):
 
     letters: list[LetterSummary]
     ends: dict[int, int] | None
-    """The next page ends before these offsets, by partition. None: there is none."""
+    """Partition -> the offset below which the next page continues. None: this is the last page."""
 
 
 class LetterPages:
-    """The wanted letters in pages, the newest first. Partitions are read backwards, so pages miss
-    and repeat nothing if clocks differ. They are merged by time while time is left."""
+    """The wanted letters in pages, the newest first. Each partition is read backwards by offset, so
+    the pages miss and repeat no letter even if clocks differ. The partitions are merged by
+    timestamp, as long as there is time for this."""
 
     def __init__(
         self, letters: Letters, spans: Mapping[int, range], now_s: Callable[[], float]
@@ -322,7 +325,7 @@ class LetterPages:
         self._width = FIRST_WIDTH
 
     def read(self, limit: int, within_s: float) -> LetterPage:
-        """Return the next `limit` letters, fewer at the end or when the time is up."""
+        """Return the next `limit` letters, or fewer at the end or if the time is up."""
         until_s, has_read = self._now_s() + within_s, False
         shown: list[LetterSummary] = []
         while len(shown) < limit:

@@ -36,8 +36,9 @@ from proxy.publishing.fenced_producer import (
 )
 from proxy.publishing.targets import Targets
 
-# Letters and marks are committed together, so no letter is replayed twice, even by replays that are
-# killed or concurrent (`FencedProducer`). All replays of a topic share a transactional id.
+# A transaction holds replayed letters and their marks, and all replays of a topic share a
+# transactional id (`FencedProducer`). So no letter is replayed twice, even if a replay is killed,
+# or if two replays run at the same time.
 
 ATTEMPTS: Final = 5
 
@@ -76,7 +77,7 @@ class MarksInDoubt(ProxyError):
 
 
 Result: TypeAlias = tuple[ReplayDecision, str | None]
-"""A letter, and its new ingress record if it was replayed."""
+"""The decision about a letter, and the place of its new ingress record if it was replayed."""
 
 
 class Replayer:
@@ -115,7 +116,7 @@ class Replayer:
         self._producer.begin()
         for key in keys:
             self._producer.produce(self._marks, None, key)
-        with suppress(Aborted):  # the next replay forgets them
+        with suppress(Aborted):  # the next replay removes these marks
             self._producer.commit(MarksInDoubt)
 
     def _attempt(self, batch: Sequence[Replayable], now_ms: int) -> list[Result]:
@@ -179,7 +180,8 @@ def preview(
     options: ReplayOptions,
     on_decision: OnDecision,
 ) -> None:
-    """Report a replay's decisions, and change nothing. Another replay may add marks meanwhile."""
+    """Report what a replay would decide, and change nothing. A replay that runs at the same time is
+    not waited for."""
     partitions = topics.partitions_of(topics.marks_name)
     replayed = topics.replayed(partitions, is_settled=False)
     with replay_planner(topics, options, replayed) as planner:
@@ -188,7 +190,7 @@ def preview(
 
 
 class Replay:
-    """A replay, which takes over from any other."""
+    """A replay. It ends any earlier replay of the same topic that is still running."""
 
     def __init__(self, topics: DeadLetterTopics, options: ReplayOptions) -> None:
         """Raises BrokerRefused, KafkaException."""
@@ -260,8 +262,9 @@ def _limited(
 
 
 def target_refusal(targets: Targets, target: str, partition: int) -> Rejection | None:
-    """Return the broker's refusal. Missing rights are only the caller's, and the proxy retries for
-    an unavailable partition, so neither counts."""
+    """Return why the broker would refuse a delivery. Missing rights do not count, because the proxy
+    may have rights that this program lacks. An unavailable partition does not count, because the
+    proxy would retry."""
     targets.learn({target}, wall_clock_ms())
     reason = targets.known.refusal_at(target, partition, None)
     passes = reason is not None and reason.code in {"not-authorised", "partition-unavailable"}

@@ -19,12 +19,12 @@ from proxy.protocol.request_reader import RequestReader
 from proxy.protocol.times import parse_delay_ms, parse_instant_ms
 
 CLOCKS_APART_MS: Final = 60_000
-"""Proxies' clocks may differ, so letters may be this much out of order."""
+"""Letters of a partition may be out of order by this much, because proxies' clocks may differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Filters as shell patterns, and times from `from_ms` to before `to_ms`."""
+    """Filters of letters: shell patterns, and a time from `from_ms` to before `to_ms`."""
 
     reasons: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ def _fits(patterns: Sequence[str], text: str | None) -> bool:
 
 
 def read_reasons(texts: Iterable[str]) -> tuple[str, ...]:
-    """Check codes of `timer-error`. Raises ValueError for an impossible one."""
+    """Check codes of `timer-error`. Raises ValueError if a code does not exist."""
     for text in texts:
         if text not in REASONS:
             near = get_close_matches(text, REASONS, n=1)
@@ -79,7 +79,7 @@ def read_moment_ms(text: str, now_ms: int) -> int:
 _RATE: Final = re.compile(r"([1-9]\d{0,8})/(s|m|h)", re.ASCII)
 _MS_PER: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000}
 BURST_MS: Final = 250
-"""Letters of this much time may be sent together."""
+"""As many letters as the rate allows in this time may be sent together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Rate:
         return max(1, min(most, self.letters * BURST_MS // self.per_ms))
 
     def wait_ms(self, sent: int, since_ms: int) -> int:
-        """Return the pause after `sent` letters in `since_ms`."""
+        """Return how long to wait after `sent` letters were sent in `since_ms`."""
         due_ms = -(-sent * self.per_ms // self.letters)
         return max(0, due_ms - since_ms)
 
@@ -133,7 +133,8 @@ class Edits:
 
 
 def read_edits(to_set: Sequence[str], to_unset: Iterable[str]) -> Edits:
-    """Parse `name=value` and `name`. Raises ValueError with a sentence."""
+    """Parse `name=value` for each header to set, and `name` for each header to remove. Raises
+    ValueError with a sentence."""
     values: dict[str, bytes] = {}
     for text in to_set:
         name, equals, value = text.partition("=")
@@ -161,14 +162,15 @@ def read_edits(to_set: Sequence[str], to_unset: Iterable[str]) -> Edits:
 
 
 def is_stamp(name: str) -> bool:
-    """Whether the proxy wrote this header."""
+    """Whether only the proxy writes this header."""
     return name in header.STAMPS or name in header.PURGES or name.startswith(HOP_PREFIX)
 
 
 def requests_of(letter: Letter, edits: Edits, group: str | None = None) -> Headers:
-    """Return a replayed record's headers. Only the first origin's stamp stays.
+    """Return the headers of the ingress record that a letter becomes. The proxy's own headers are
+    left out, except the first origin.
 
-    A letter of a group goes back to the group at once, as if it had never failed. The edits may
+    A letter of a group goes back to the group immediately, as if it had never failed. The edits may
     change delay and topic.
     """
     own = [one for one in letter.headers if not is_stamp(one[0])]
@@ -185,13 +187,13 @@ def requests_of(letter: Letter, edits: Edits, group: str | None = None) -> Heade
     return [*edits.applied(own), *stamp]
 
 
-# RequestReader reads the edited headers under the caller's settings.
+# RequestReader reads the edited headers under the settings of the program that replays.
 
 NOT_OURS: Final = "not-a-dead-letter"
 ALREADY: Final = "already-replayed"
 GONE: Final = "original-gone"
 A_CONTROL: Final = "(control record)"
-"""The target of control records."""
+"""Stands for the target of a control record, which has no target."""
 NO_ACTION_NEEDED: Final = frozenset({NOT_OURS, ALREADY})
 
 
@@ -214,7 +216,7 @@ class Replayable:
 
 @dataclass(frozen=True, slots=True)
 class NotReplayed:
-    """A letter that stays. `kind` is NOT_OURS, ALREADY, GONE or a code of REASONS."""
+    """A letter that is not replayed. `kind` is NOT_OURS, ALREADY, GONE or a code of REASONS."""
 
     letter: Letter
     kind: str
@@ -235,7 +237,7 @@ class ReplayPlanner:
     replayed: Container[Place]
     original_of: Callable[[Letter], Original | None]
     refusal: Callable[[str, int], Rejection | None]
-    """Returns the broker's refusal of a target and a partition (-1: any)."""
+    """Returns why the broker would refuse a delivery to a target and a partition (-1: any)."""
     ingress: str
     ingress_partitions: int
     group: str | None = None
@@ -270,7 +272,8 @@ class ReplayPlanner:
         return Replayable(letter, asked.target, asked.due_ms, partition, value, headers)
 
     def _partition_of(self, letter: Letter) -> int:
-        """Return the old partition: an id counts within its ingress partition only."""
+        """Return the ingress partition of the original, because an id counts only within its
+        partition. Return -1 if the key must decide."""
         origin = letter.origin
         if origin and origin.topic == self.ingress and origin.partition < self.ingress_partitions:
             return origin.partition
@@ -278,7 +281,8 @@ class ReplayPlanner:
 
 
 def is_original(letter: Letter, original: Original) -> bool:
-    """Whether this record became the letter. A recreated topic may have another at its place."""
+    """Whether the letter was made from this record. If the topic was created again, another record
+    may be at the original's place."""
     key, _value, headers = original
     return key == letter.key and _own(headers) == _own(letter.headers)
 
@@ -306,7 +310,7 @@ OTHERS: Final = "other topics"
 
 @dataclass(slots=True)
 class TargetCount:
-    """Letters for one target, and their range of due times."""
+    """Number of letters for one target, with the first and last of their dues."""
 
     first_due_ms: int
     last_due_ms: int
@@ -320,7 +324,8 @@ class TargetCount:
 
 @dataclass(slots=True)
 class ReasonCount:
-    """Letters that stay for one reason. Place and detail are the first one's."""
+    """Number of letters that are not replayed for one reason. `place` and `detail` are those of the
+    first letter."""
 
     place: Place
     detail: str
@@ -329,7 +334,9 @@ class ReasonCount:
 
 @dataclass(slots=True)
 class ReplayCounts:
-    """Letters by target and by reason, with at most MOST_TARGETS_COUNTED separate targets."""
+    """Numbers of replayable letters by target, and of other letters by reason.
+
+    After MOST_TARGETS_COUNTED targets, all further targets are counted as OTHERS."""
 
     by_target: dict[str, TargetCount] = field(default_factory=dict)
     by_reason: dict[str, ReasonCount] = field(default_factory=dict)
@@ -359,14 +366,15 @@ class ReplayCounts:
         return not self.by_reason.keys() <= NO_ACTION_NEEDED
 
 
-# Marks, written with the replayed letters. They have a compacted topic of their own. In the
-# dead-letter topic they would look like letters, and in the outcomes like a second end. Group
-# offsets cannot name single letters. A mark has the dead-letter topic's id, so a recreated topic
-# has none.
+# A mark says that a letter was replayed. The same transaction writes the mark and the new ingress
+# record. Marks have a compacted topic of their own. In the dead-letter topic they would look like
+# letters, and in the outcomes topic like a second end of a record. Offsets of a consumer group
+# cannot name single letters. A mark names the dead-letter topic by its id, so no old mark counts
+# if the topic is created again.
 
 FORGOTTEN_AT_ONCE: Final = 10_000
 UNREADABLE_MARK: Final = "unreadable"
-"""The ingress record of an unreadable mark."""
+"""Stands for the place of the new ingress record in a mark that cannot be parsed."""
 _MARK_KEY: Final = re.compile(r"([^ ]+) (\d{1,10})/(\d{1,19})", re.ASCII)
 
 
@@ -383,19 +391,19 @@ class Mark:
 
 
 def mark_key(topic_id: str, place: Place) -> bytes:
-    """Return the permanent key of a letter."""
+    """Return the key of a letter's mark."""
     return f"{topic_id} {place}".encode()
 
 
 def read_mark_key(raw: bytes | None) -> tuple[str, Place] | None:
-    """Return the dead-letter topic's id and the place, or None for another key."""
+    """Return the dead-letter topic's id and the letter's place, or None for another key."""
     found = _MARK_KEY.fullmatch((raw or b"").decode("utf-8", "replace"))
     return None if found is None else (found[1], Place(int(found[2]), int(found[3])))
 
 
 def read_mark(raw: bytes | None, timestamp_ms: int) -> Mark | None:
-    """Return the mark in a record's value, None for a tombstone. An unreadable mark still
-    counts."""
+    """Return the mark in a record's value. A null value, which removes a mark, gives None. A value
+    that cannot be parsed is a mark, too."""
     if raw is None:
         return None
     try:
@@ -406,8 +414,8 @@ def read_mark(raw: bytes | None, timestamp_ms: int) -> Mark | None:
 
 
 class Replayed:
-    """The replayed letters, one bit for each offset of `spans`. `outdated` holds keys of marks
-    without letters, at most FORGOTTEN_AT_ONCE."""
+    """The set of replayed letters, with one bit for each offset of `spans`. `outdated` holds the
+    keys of at most FORGOTTEN_AT_ONCE marks whose letters no longer exist."""
 
     def __init__(self, topic_id: str, spans: Mapping[int, range]) -> None:
         self._topic_id, self._spans = topic_id, spans
@@ -415,7 +423,7 @@ class Replayed:
         self.outdated: set[bytes] = set()
 
     def note(self, raw_key: bytes | None, raw_value: bytes | None) -> None:
-        """Take a record of the marks topic, in the order of offsets."""
+        """Take the next record of the marks topic. Records must come in the order of offsets."""
         key = read_mark_key(raw_key)
         if key is None or raw_key is None:
             return

@@ -40,8 +40,8 @@ from proxy.protocol.policy import TOPIC_NAME_RULE, is_legal_topic
 
 
 class Originals:
-    """Reads originals of letters without values. `new_consumer` uses `lookup_config`, and
-    `partitions_of` returns 0 for a missing topic. Raises KafkaException."""
+    """Reads the ingress records from which letters without values were made. `new_consumer` uses
+    `lookup_config`, and `partitions_of` returns 0 for a missing topic. Raises KafkaException."""
 
     def __init__(
         self, new_consumer: Callable[[], Consumer], partitions_of: Callable[[str], int]
@@ -67,7 +67,7 @@ class Originals:
         except KafkaException as error:
             if error.args[0].code() not in {NOT_IN_THE_LOG, *UNREADABLE_BATCH}:
                 raise
-            self.close()  # beyond the end: the topic was recreated
+            self.close()  # not in the log if the topic was created again
             return None
         if record is None:
             return None
@@ -82,7 +82,8 @@ MARKS_TIMEOUT_S: Final = 10.0
 SETTLED_WITHIN_S: Final = 30.0
 LOOK_EVERY_S: Final = 0.2
 MARKS_APART_MS: Final = 3_600_000
-"""Another clock stamps marks, so they may seem this much older than their letters."""
+"""Marks and letters get timestamps from different clocks, so a mark may seem to be this much older
+than its letter."""
 NOT_THERE_YET: Final = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -99,7 +100,7 @@ CONFIG: Final = {
 
 
 def _create_marks_topic(topic: str, admin: AdminClient) -> None:
-    """Create the topic, unless another replay just did. Raises BrokerRefused."""
+    """Create the topic, unless another replay has just created it. Raises BrokerRefused."""
     wanted = NewTopic(topic, num_partitions=1, config=CONFIG)
     try:
         admin.create_topics([wanted], request_timeout=MARKS_TIMEOUT_S)[topic].result()
@@ -126,8 +127,8 @@ def await_there(reader: TopicReader, sleep: Callable[[float], None] = time.sleep
 
 
 def _refuse_forgetful(topic: str, admin: AdminClient) -> None:
-    """Raise BrokerRefused if the topic deletes marks, as letters could be replayed twice. Without
-    the right to ask, nothing is refused."""
+    """Raise BrokerRefused if the topic deletes old marks, because letters could be replayed twice
+    then. Raise nothing if this user may not see the topic's settings."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     try:
         answers = admin.describe_configs([resource], request_timeout=MARKS_TIMEOUT_S)
@@ -159,9 +160,9 @@ def _await_settled(reader: TopicReader, uncommitted: TopicReader) -> None:
 
 
 GROUP: Final = "kafka-delay-proxy-dead-letters"
-"""A name for the client library. Nothing joins the group or commits."""
+"""The client library requires a group. No consumer joins it or commits."""
 READ_ON: Final = 200
-"""A gap of this many letters is read through."""
+"""Up to this many offsets between two wanted letters are read, not jumped over."""
 
 OnRead = Callable[[int], None]
 
@@ -223,7 +224,7 @@ class DeadLetterTopics:
         self.name = topics.dead_letters if group is None else topics.dlq_prefix + group
         self.marks_name = topics.replay_marks_of(self.name)
         self.transactional_id = self.name + ".replay"
-        """The id of all replays from this topic: a later one fences an earlier one."""
+        """All replays from this topic use this id, so a later replay fences an earlier one."""
         self._letter_of = (Letter if group is None else GroupLetter).of
         try:
             described = self.connection.describe_topic(self.name, "Read")
@@ -332,7 +333,7 @@ class DeadLetterTopics:
         return 1
 
     def replayed(self, marks_partitions: int, *, is_settled: bool) -> Replayed:
-        """Return the replayed letters. If `is_settled`, wait until no replay is under way first."""
+        """Return the replayed letters. With `is_settled`, first wait for open transactions."""
         reader = self.reader(self.marks_name, marks_partitions)
         if is_settled:
             own = {"isolation_level": "read_uncommitted"}
@@ -360,7 +361,7 @@ class DeadLetterTopics:
         )
 
     def _of(self, origin: Origin, on_read: OnRead) -> Letter:
-        """Return the letter of an origin, which is searched from the end on."""
+        """Return the newest letter of an origin. Search each partition backwards."""
         for partition, span in self.spans().items():
             for window in windows(span):
                 for letter in self.letters(Selection(), on_read, partition, window):
@@ -374,7 +375,7 @@ class DeadLetterTopics:
 
 
 def _runs(places: Sequence[Place]) -> list[list[Place]]:
-    """Split the sorted places where a jump is cheaper than reading on."""
+    """Split the sorted places into runs. Between two runs a jump is cheaper than reading on."""
     runs: list[list[Place]] = []
     for place in places:
         last = runs[-1][-1] if runs else None

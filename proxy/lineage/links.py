@@ -34,7 +34,8 @@ class TracedRecord:
         return None if raw is None else text_of(raw)
 
     def number(self, name: str) -> int | None:
-        """Return the header as a number. None if it is longer than ours."""
+        """Return the header as a number. None if it is no number, or longer than the proxy's
+        numbers."""
         raw = self.header(name)
         return int(raw) if raw is not None and raw.isdigit() and len(raw) <= 18 else None
 
@@ -42,12 +43,12 @@ class TracedRecord:
         return read_origin(self.text(name) or "")
 
     def without_value(self) -> Self:
-        """Return a copy to keep: a trace may have a thousand records with large values."""
+        """Return a copy that a trace can keep. It may keep a thousand records with large values."""
         return replace(self, value=None)
 
 
 class TimeSpan(NamedTuple):
-    """Records of a topic by time, from `from_ms` to before `until_ms`."""
+    """The records of a topic with timestamps from `from_ms` to before `until_ms`."""
 
     topic: str
     from_ms: int | None = None
@@ -56,7 +57,7 @@ class TimeSpan(NamedTuple):
 
 
 Visit = Callable[[TracedRecord], bool]
-"""Looks at a record. True ends the search."""
+"""A function that looks at a record. It returns True to end the search."""
 
 
 class NotAllRead(ProxyError):
@@ -72,8 +73,8 @@ HALF_MESSAGE: Final = "half message"
 REJECTED: Final = "rejected"
 
 
-class Asked(NamedTuple):
-    """A record's request under today's settings, to know where to look."""
+class Request(NamedTuple):
+    """A record's request, read under today's settings. It tells where the record's end may lie."""
 
     kind: str
     """DELIVERY, HALF_MESSAGE, REJECTED, `cancel`, `recall`, `commit` or `rollback`."""
@@ -88,7 +89,7 @@ class Asked(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether it acts on another record and is not delivered."""
+        """Whether the request acts on another record, so that its own record is not delivered."""
         return self.kind not in {DELIVERY, HALF_MESSAGE, REJECTED}
 
     @property
@@ -96,9 +97,9 @@ class Asked(NamedTuple):
         return self.kind == HALF_MESSAGE
 
 
-def read_asked(record: TracedRecord, reader: RequestReader) -> Asked:
-    """Return a record's request. A rejected one keeps its target, because earlier settings may have
-    accepted it."""
+def read_request(record: TracedRecord, reader: RequestReader) -> Request:
+    """Return a record's request. A rejected request keeps its target, because earlier settings may
+    have accepted it."""
     place = record.place
     parsed = reader.read(
         record.headers,
@@ -114,24 +115,24 @@ def read_asked(record: TracedRecord, reader: RequestReader) -> Asked:
             kind, check_topic = DELIVERY, None
             if isinstance(parsed, Prepare):
                 kind, check_topic = HALF_MESSAGE, parsed.check_topic
-            return Asked(
+            return Request(
                 kind, one.target, parsed.due_ms, one.partition, one.key, ident, check_topic
             )
         case Cancel(ident):
-            return Asked("cancel", ident=ident)
+            return Request("cancel", ident=ident)
         case Recall(offset):
-            return Asked("recall", recalled=offset)
+            return Request("recall", recalled=offset)
         case Decision(ident, what, _):
-            return Asked(what, ident=ident)
-    return Asked(REJECTED, record.text(header.TOPIC), ident=record.header(header.ID))
+            return Request(what, ident=ident)
+    return Request(REJECTED, record.text(header.TOPIC), ident=record.header(header.ID))
 
 
 BY_ANOTHER: Final = frozenset({outcomes.CANCELLED, outcomes.ROLLED_BACK, outcomes.EXPIRED})
-"""Outcomes that an unnamed control record may have caused."""
+"""Outcomes that a control record may have caused. They name it only if it is a purge."""
 
 
 class End(NamedTuple):
-    """An outcome in its topic (docs/guide.md#outcomes)."""
+    """A record of the outcomes topic (docs/guide.md#outcomes)."""
 
     place: Origin
     timestamp_ms: int
@@ -144,17 +145,17 @@ class End(NamedTuple):
 
     @property
     def is_move(self) -> bool:
-        """Whether `next_origin` replaced it with another due time."""
+        """Whether the ingress record was replaced by the move `next_origin`, with another due."""
         return self.what in {outcomes.REPLACED, outcomes.REQUEUED} and self.detail == outcomes.MOVED
 
     @property
     def is_hop(self) -> bool:
-        """Whether a successor continues it."""
+        """Whether a successor continues the ingress record."""
         return self.what in {outcomes.ROLLED, outcomes.REQUEUED} or self.is_move
 
 
 def outcome_in(record: TracedRecord) -> End | None:
-    """Return the outcome in its record."""
+    """Return the outcome that a record of the outcomes topic holds, or None."""
     found = read_outcome(record.value)
     origin = read_origin(found["origin"]) if found else None
     if found is None or origin is None:
@@ -182,30 +183,32 @@ AFTER_A_GAP: Final = "after a gap"
 class Control(NamedTuple):
     """A cancel, recall, commit, rollback or expiry of a record."""
 
-    end: End
+    applied: End
+    """The outcome of the control record itself."""
     kind: str | None
-    """None if the control record is deleted."""
+    """None if the ingress has deleted the control record."""
 
 
 @dataclass(slots=True)
 class Link:
-    """One ingress record of the chain, filled stepwise and shown if the time runs out."""
+    """One ingress record of the chain. It is filled step by step, and shown even when the time
+    runs out before it is complete."""
 
     origin: Origin
     arrival: str
     """INGESTED, HOPPED, REPLAYED, RETRIED or AFTER_A_GAP."""
     record: TracedRecord | None = None
-    """None if deleted."""
-    asked: Asked | None = None
+    """None if the ingress has deleted the record."""
+    request: Request | None = None
     end: End | None = None
     delivery: TracedRecord | None = None
     letter: TracedRecord | None = None
     replay: Mark | None = None
     successor: Origin | None = None
-    ended: End | None = None
-    """The outcome of the record that this control ended."""
+    ended_by_it: End | None = None
+    """If this is a control record: the outcome of the record that it ended."""
     unreadable: Origin | None = None
-    """The place of an unreadable outcome."""
+    """The place of the record's outcome if that cannot be parsed."""
     controls: list[Control] = field(default_factory=list)
     checks: list[TracedRecord] = field(default_factory=list)
 
@@ -216,34 +219,35 @@ class Link:
 
     @property
     def is_half(self) -> bool:
-        return self.asked is not None and self.asked.is_half
+        return self.request is not None and self.request.is_half
 
 
 @dataclass(slots=True)
 class Trace:
-    """The whole chain, the first origin first."""
+    """All records of a chain, the first origin first."""
 
-    asked: Origin
+    named: Origin
     links: list[Link] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     is_whole: bool = True
-    """Whether the time sufficed."""
+    """Whether all topics could be read within the limits."""
 
 
 def hop_from(record: TracedRecord) -> Origin | None:
-    """Return the ingress record, or its commit, that this one continues."""
+    """Return the place of the record that this one continues. For a half message, that is its
+    commit."""
     offset = record.number(header.HOP_FROM)
     return None if offset is None else record.place._replace(offset=offset)
 
 
 def is_move(record: TracedRecord) -> bool:
-    """Whether it was written to replace a pending record."""
+    """Whether the record is a move, written to replace a pending record."""
     return record.header(header.HOP_FIRES) is not None
 
 
 def is_successor_of(record: TracedRecord, origin: Origin, *, is_half: bool) -> bool:
-    """Whether the proxy wrote this record to continue `origin`, without a move. A half message's
-    successor continues the commit, with `origin` as its first origin."""
+    """Whether the proxy wrote this record to continue `origin`, but not as a move. The successor of
+    a half message continues the commit, and has `origin` as its first origin."""
     if is_move(record):
         return False
     if is_half and record.header(header.HOP_FROM) is not None:
@@ -251,8 +255,10 @@ def is_successor_of(record: TracedRecord, origin: Origin, *, is_half: bool) -> b
     return hop_from(record) == origin
 
 
-def came_from(record: TracedRecord) -> Origin | None:
-    """Return the origin of an ingress record. A retry's origin is the consumer's record."""
+def predecessor_of(record: TracedRecord) -> Origin | None:
+    """Return the place of the record from which an ingress record was made, by a hop, a replay or a
+    retry. For a retry, that is the delivery at which the consumer first failed, or the delivery's
+    origin if the retry names only that."""
     if record.header(header.HOP_FROM) is not None:
         return hop_from(record)
     is_retry = bool(record.header(header.RETRY_GROUP))
@@ -263,7 +269,7 @@ def came_from(record: TracedRecord) -> Origin | None:
 
 
 def original_of(record: TracedRecord) -> Origin | None:
-    """Return the consumer's record that a retry names (docs/client.md#retries)."""
+    """Return the place of the delivery that a retry names (docs/client.md#retries)."""
     topic = record.text(header.ORIGINAL_TOPIC)
     partition, offset = (
         record.number(header.ORIGINAL_PARTITION),
@@ -274,8 +280,8 @@ def original_of(record: TracedRecord) -> Origin | None:
     return Origin(topic, partition, offset)
 
 
-def is_made_of(record: TracedRecord, origin: Origin, *, as_letter: bool) -> bool:
-    """Whether a record was delivered from `origin`, or is its dead letter."""
+def is_end_of(record: TracedRecord, origin: Origin, *, as_letter: bool) -> bool:
+    """Whether a record is the delivery of `origin` or, with `as_letter`, its dead letter."""
     return (
         record.text(header.ORIGIN) == str(origin)
         and (record.header(header.ERROR) is not None) == as_letter
@@ -283,7 +289,7 @@ def is_made_of(record: TracedRecord, origin: Origin, *, as_letter: bool) -> bool
 
 
 def is_check_back(record: TracedRecord, ident: bytes) -> bool:
-    """Whether it asks to decide about the half message with this id."""
+    """Whether a record is a check-back about the half message with this id."""
     is_question = (
         record.header(header.TRANSACTION) == header.CHECK_BACK
         and record.number(header.CHECK) is not None
@@ -293,7 +299,8 @@ def is_check_back(record: TracedRecord, ident: bytes) -> bool:
 
 def is_retry_of(record: TracedRecord, delivery: TracedRecord, group: bytes | None) -> bool:
     """Whether an ingress record retries a failed delivery. `group` is None unless the delivery was
-    a retry. A consumer without our client may return the record with its stamps."""
+    a retry. A consumer without the Python client may send the delivery back with its stamps, and
+    without the headers that name the first delivery."""
     asking = record.header(header.RETRY_GROUP)
     if not asking or record.header(header.HOP_FROM) is not None or group not in {None, asking}:
         return False
@@ -310,7 +317,7 @@ def is_retry_of(record: TracedRecord, delivery: TracedRecord, group: bytes | Non
 
 
 def is_about(end: End, origin: Origin, ident: bytes | None) -> bool:
-    """Whether an outcome has this id and the partition of `origin`. Outcomes of recalls have
-    none."""
+    """Whether an outcome has this id and the partition of `origin`. Outcomes of recalls have no
+    id."""
     is_same = end.ident == (None if ident is None else text_of(ident))
     return is_same and end.origin[:2] == origin[:2]

@@ -30,7 +30,8 @@ UNKNOWN: Final = "unknown"
 
 
 class Step(NamedTuple):
-    """An event of an ingress record, or of a record made from it. `where` shows it."""
+    """An event of an ingress record, or of a record made from it. The record at `where` shows the
+    event."""
 
     time_ms: int | None
     what: str
@@ -46,7 +47,7 @@ class Step(NamedTuple):
 
 
 class Story(NamedTuple):
-    """All steps of `origin`'s chain in order of time."""
+    """All steps of the chain of records that `origin` belongs to, in order of time."""
 
     origin: Origin
     state: str
@@ -65,7 +66,7 @@ class Story(NamedTuple):
 
 
 class Storyteller:
-    """Makes stories at the time `now_ms`."""
+    """Makes stories from traces. They show the state at `now_ms`."""
 
     def __init__(self, names: TopicSettings, now_ms: int) -> None:
         self._names, self._now_ms = names, now_ms
@@ -79,7 +80,7 @@ class Storyteller:
         state = self._state(trace.links[-1], is_whole=trace.is_whole)
         trace_id = next((one.trace_id for one in parents if one is not None), None)
         first = trace.links[0].origin
-        return Story(trace.asked, state, first, trace_id, steps, unknown, trace.is_whole)
+        return Story(trace.named, state, first, trace_id, steps, unknown, trace.is_whole)
 
     def _steps(self, link: Link, trace: Trace) -> Iterator[Step]:
         if link.arrival != HOPPED or link.record is None:
@@ -118,8 +119,8 @@ class Storyteller:
             what, detail = INGESTED, f"rewritten by the proxy; {asks}"
         elif link.arrival == REPLAYED:
             what, detail = "replayed", f"the replayed dead letter; {asks}"
-        asked = link.asked
-        is_delivery = asked is not None and not asked.is_control and asked.kind != REJECTED
+        request = link.request
+        is_delivery = request is not None and not request.is_control and request.kind != REJECTED
         due_ms = due_ms_of(link) if is_delivery else None
         return Step(record.timestamp_ms, what, record.place, detail, origin, due_ms)
 
@@ -139,7 +140,7 @@ class Storyteller:
             is_gone = commit.kind is None
             detail = "the ingress has deleted this record" if is_gone else ""
             at_ms = committed_ms(link, commit)
-            yield Step(at_ms, "committed", commit.end.origin, detail, link.origin)
+            yield Step(at_ms, "committed", commit.applied.origin, detail, link.origin)
 
     def _delivered(self, link: Link, delivery: TracedRecord) -> Step:
         due_ms, commit = due_ms_of(link), commit_of(link)
@@ -153,10 +154,10 @@ class Storyteller:
         return Step(time_ms, DELIVERED, place, detail, link.origin, late_ms=late_ms)
 
     def _pending(self, link: Link) -> Step:
-        assert link.asked is not None
+        assert link.request is not None
         assert link.record is not None
-        detail, due_ms = "", link.asked.due_ms
-        if link.asked.is_half and not link.controls:
+        detail, due_ms = "", link.request.due_ms
+        if link.request.is_half and not link.controls:
             detail, due_ms = "not committed or rolled back yet", None
         elif due_ms is None:
             detail = "the proxy has not read it yet"
@@ -168,18 +169,18 @@ class Storyteller:
 
 
 def _request(link: Link) -> str:
-    asked = link.asked
-    assert asked is not None
-    ident = "" if asked.ident is None else f", id {text_of(asked.ident)}"
-    if asked.is_control:
-        return f"a {asked.kind}{ident}"
-    if asked.kind == REJECTED:
+    request = link.request
+    assert request is not None
+    ident = "" if request.ident is None else f", id {text_of(request.ident)}"
+    if request.is_control:
+        return f"a {request.kind}{ident}"
+    if request.kind == REJECTED:
         return f"a request that the current settings reject{ident}"
-    return f"{'half message ' if asked.is_half else ''}for {asked.target}{ident}"
+    return f"{'half message ' if request.is_half else ''}for {request.target}{ident}"
 
 
 def _last_hop(link: Link, trace: Trace) -> Link:
-    """Return the last known rewritten record with the same due time."""
+    """Return the last known record of the series of hops that has the same due."""
     by_origin = {one.origin: one for one in trace.links}
     while link.successor is not None and link.successor in by_origin:
         if link.end is not None and link.end.is_move:
@@ -193,7 +194,7 @@ def _may_wait(link: Link) -> bool:
 
 
 def _is_skipped(link: Link) -> bool:
-    """Whether it lies in a skipped batch."""
+    """Whether the record lies in a batch that an operator skipped."""
     return link.end is not None and link.end.detail.startswith(outcomes.RECORD_UNREADABLE)
 
 
@@ -222,7 +223,7 @@ def _failure(record: TracedRecord, request: str) -> str:
 
 
 Words: TypeAlias = tuple[Origin | None, str]
-"""The record that shows it, and a sentence."""
+"""The place of the record that shows an end, and a sentence about it."""
 
 
 def ending(link: Link, end: End) -> Words:
@@ -239,7 +240,7 @@ def ending(link: Link, end: End) -> Words:
     if end.what in {outcomes.DEAD_LETTERED, outcomes.EXPIRED}:
         return _dead(link, end)
     if end.what in {outcomes.APPLIED, outcomes.MISSED}:
-        ended = link.ended
+        ended = link.ended_by_it
         return (ended.origin, f"that record ended as {ended.what}") if ended else (None, end.detail)
     return end.place, end.detail
 
@@ -250,7 +251,7 @@ def _taken_back(link: Link, end: End) -> Words:
     control = _ender(link)
     if control is None:
         return None, "it is unknown by which record"
-    return control.end.origin, end.detail
+    return control.applied.origin, end.detail
 
 
 def _dead(link: Link, end: End) -> Words:
@@ -262,24 +263,26 @@ def _dead(link: Link, end: End) -> Words:
 
 
 def due_ms_of(link: Link) -> int | None:
-    """Return the due time that the proxy wrote, else of the request under today's settings."""
+    """Return the due that the proxy wrote in the delivery or outcome. If it wrote none, return the
+    request's due under today's settings."""
     if link.delivery is not None and (stamp_ms := link.delivery.number(header.DUE)) is not None:
         return stamp_ms
     if link.end is not None and link.end.due_ms is not None:
         return link.end.due_ms
-    return None if link.asked is None else link.asked.due_ms
+    return None if link.request is None else link.request.due_ms
 
 
 def commit_of(link: Link) -> Control | None:
-    """Return a half message's first commit. A later record may have the same id."""
+    """Return a half message's first commit. A later commit may be of another record with its id."""
     ender = _ender(link)
     decided = (one for one in link.controls if one is not ender)
     return next((one for one in decided if one.kind in {None, "commit"}), None)
 
 
 def committed_ms(link: Link, commit: Control) -> int:
-    """Return the commit's time. Its outcome may be stamped after the delivery."""
-    return min(commit.end.timestamp_ms, link.ended_ms or commit.end.timestamp_ms)
+    """Return the commit's time, but no later time than the delivery's. The commit's outcome may
+    have a later timestamp."""
+    return min(commit.applied.timestamp_ms, link.ended_ms or commit.applied.timestamp_ms)
 
 
 def _ender(link: Link) -> Control | None:

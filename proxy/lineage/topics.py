@@ -23,12 +23,13 @@ from proxy.lineage.links import NotAllRead, TimeSpan, TracedRecord, Visit
 from proxy.protocol.position import NEVER_MS
 
 GROUP: Final = "kafka-delay-proxy-trace"
-"""A name for the client library. Nothing joins the group or commits."""
+"""The client library requires a group. No consumer joins it or commits."""
 
 Ranges = dict[tuple[str, int], range]
 
 Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-"""Takes a text and the number of records. Yields a function for the number read."""
+"""Takes a text and the number of records to read. Yields a function, to which the number of records
+read so far is passed."""
 
 
 @contextmanager
@@ -38,7 +39,7 @@ def silent(_text: str, _total: int) -> Iterator[Callable[[int], None]]:
 
 
 class ReadRefused(BrokerRefused):
-    """The user may not read a needed topic."""
+    """The user may not read a topic that the trace needs."""
 
     def __init__(self, topic: str, settings: Settings) -> None:
         self.topic = topic
@@ -53,8 +54,8 @@ class KafkaTopics:
     """The topics of a trace on a broker. Raises NotAllRead, KafkaException, or a ProxyError.
 
     A trace ends after `timeout_s`, or when `most_records` were looked at. `after_poll` is called
-    after a few hundred records. With `skips_refused`, `unread` names topics that the user may not
-    read.
+    after every few hundred records. With `skips_refused`, topics that the user may not read are
+    skipped, and `unread` names them.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class KafkaTopics:
         self._partitions: dict[str, int] = {}
 
     def partitions_of(self, topic: str) -> int:
-        """Return 0 for a missing topic."""
+        """Return the number of partitions, 0 for a missing topic."""
         if topic not in self._partitions:
             try:
                 described = self._connection.describe_topic(topic, "Read")
@@ -91,12 +92,12 @@ class KafkaTopics:
         return self._partitions[topic]
 
     def offsets(self, topic: str, partition: int) -> range:
-        """Return the offsets of committed records."""
+        """Return the range of offsets that can be read: those before any open transaction."""
         with self._consumer(topic) as consumer:
             return offsets_of(consumer, topic, partition)
 
     def at(self, place: Origin) -> TracedRecord | None:
-        """Return the record at a place, if there is one."""
+        """Return the record at a place, or None."""
         topic, partition, offset = place
         found: list[TracedRecord] = []
 
@@ -111,7 +112,7 @@ class KafkaTopics:
         return found[0] if found else None
 
     def search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
-        """Read spans in parallel until `visit` returns True. May repeat records."""
+        """Read spans in parallel until `visit` returns True. It may get a record twice."""
         while left := [span for span in spans if span.topic not in self._refused]:
             try:
                 with self._consumer(*(span.topic for span in left)) as consumer:
@@ -128,7 +129,7 @@ class KafkaTopics:
                 self._refused[refused.topic] = refused
 
     def unread(self) -> list[str]:
-        """Return sentences about skipped topics."""
+        """Return a sentence about each skipped topic."""
         return [f"What lies in {topic}. {why}" for topic, why in self._refused.items()]
 
     @contextmanager
@@ -185,7 +186,7 @@ class KafkaTopics:
                 self._after_poll()
 
     def _end_of_batch(self, topic: str, partition: int, base: int) -> int:
-        """Return the offset behind an unreadable batch."""
+        """Return the offset after an unreadable batch, or `base` if the batch can be read."""
         batch = unreadable_batch(lambda: Consumer(self._config), topic, partition, base)
         return base if batch is None else batch.end
 

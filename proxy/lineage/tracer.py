@@ -14,7 +14,16 @@ from proxy.dispatch.partitioning import partition_of
 from proxy.errors import ProxyError
 from proxy.kafka.access import TopicUnknown
 from proxy.lineage import links
-from proxy.lineage.links import Asked, Control, End, Link, NotAllRead, TimeSpan, Trace, TracedRecord
+from proxy.lineage.links import (
+    Control,
+    End,
+    Link,
+    NotAllRead,
+    Request,
+    TimeSpan,
+    Trace,
+    TracedRecord,
+)
 from proxy.lineage.story import Story, Storyteller
 from proxy.lineage.topics import KafkaTopics
 from proxy.protocol import headers as header
@@ -27,14 +36,15 @@ MOST_CONTROLS: Final = 20
 MOST_CHECKS: Final = 1_000
 MOST_RETRIES: Final = 100
 CLOCKS_APART_MS: Final = 60_000
-"""Brokers, the proxy and its transactions stamp records. Their clocks may differ this much."""
+"""The timestamps of records come from several clocks. Two clocks may differ by this much."""
 
 
 def trace_record(
     topics: KafkaTopics, settings: Settings, named: Origin, retries_within_ms: int, now_ms: int
 ) -> Story:
-    """Trace the record at `named` in any topic of the proxy. Consumers' failures are found within
-    `retries_within_ms` of a delivery. Raises NoSuchRecord, and errors of `topics`."""
+    """Trace the record at `named`: an ingress record, a delivery or a dead letter. A retry is found
+    if the consumer wrote it within `retries_within_ms` after the delivery. Raises NoSuchRecord, and
+    errors of `topics`."""
     names, policy = settings.topics, replace(policy_of(settings, None), roll_after_ms=None)
     origin = find_beginning(topics, named, names.ingress, settings.bootstrap_servers)
     there = topics.offsets(origin.topic, origin.partition)
@@ -49,10 +59,10 @@ class NoSuchRecord(ProxyError):
 
 
 def find_beginning(topics: KafkaTopics, named: Origin, ingress: str, bootstrap: str) -> Origin:
-    """Return the ingress record at `named`, or the origin of the record there. Raises TopicUnknown,
-    NoSuchRecord.
+    """Return `named` if it is a place in the ingress, else the origin of the record there. Raises
+    TopicUnknown, NoSuchRecord.
 
-    An ingress record may be deleted or unreadable and still have an outcome, so it is not read.
+    An ingress record is not read here: it may be deleted or unreadable and still have an outcome.
     """
     topic, partition, offset = named
     count = topics.partitions_of(topic)
@@ -80,11 +90,11 @@ def refuse_unrecorded(trace: Trace, there: range, outcomes: str) -> None:
     """Raise NoSuchRecord if nothing is known about the record."""
     if any(link.record or link.ended_ms is not None for link in trace.links) or not trace.is_whole:
         return
-    asked = trace.asked
-    if asked.offset in there:
-        raise NoSuchRecord(*_nothing_at(asked, there))
+    named = trace.named
+    if named.offset in there:
+        raise NoSuchRecord(*_nothing_at(named, there))
     raise NoSuchRecord(
-        f"{asked} has been deleted: partition {asked.partition} of {asked.topic} begins at "
+        f"{named} has been deleted: partition {named.partition} of {named.topic} begins at "
         f"offset {there.start}. No outcome in {outcomes} names it.",
         "It was delivered, or its outcome has been deleted as well. If you have the delivered "
         "record, trace it by its place in the target topic.",
@@ -106,13 +116,15 @@ def _nothing_at(named: Origin, there: range) -> tuple[str, str]:
 
 
 class Spans:
-    """Spans of related records. `partitions_of` returns 0 for a missing topic."""
+    """Finds the parts of topics in which related records may lie. `partitions_of` returns 0 for a
+    missing topic."""
 
     def __init__(self, names: TopicSettings, partitions_of: Callable[[str], int]) -> None:
         self._names, self._partitions_of = names, partitions_of
 
     def between(self, topic: str, from_ms: int | None, until_ms: int | None) -> list[TimeSpan]:
-        """Return the topic between two times, with a margin for clocks. Empty if missing."""
+        """Return the span of a topic between two times, with a margin for clocks that differ. The
+        list is empty if the topic is missing."""
         if not self._partitions_of(topic):
             return []
         first = None if from_ms is None else from_ms - CLOCKS_APART_MS
@@ -123,12 +135,12 @@ class Spans:
         return self.between(topic, time_ms, time_ms)
 
     def ends(self, link: Link) -> Iterator[list[TimeSpan]]:
-        """Yield spans of its outcome or delivery: first the keys' partitions, then all others, in
-        case the topic has grown."""
-        record, asked = link.record, link.asked
+        """Yield the spans of a link's outcome or delivery. The first has the keys' partitions. The
+        second has all others, because the topic may have got more partitions since."""
+        record, request = link.record, link.request
         from_ms = None if record is None else record.timestamp_ms - CLOCKS_APART_MS
         outcomes = self._by_key(self._names.outcomes, str(link.origin).encode(), from_ms)
-        target = [] if asked is None else self._target(asked)
+        target = [] if request is None else self._target(request)
         for choice in zip_longest(outcomes, target):
             if there := [span for span in choice if span is not None and span.partitions]:
                 yield there
@@ -149,18 +161,19 @@ class Spans:
         own = self._by_key(ingress, delivery.key, from_ms)[0]
         return [own._replace(until_ms=until_ms)] if own.partitions else []
 
-    def _target(self, asked: Asked) -> list[TimeSpan]:
-        topic, due_ms = asked.target, asked.due_ms
+    def _target(self, request: Request) -> list[TimeSpan]:
+        topic, due_ms = request.target, request.due_ms
         if topic is None:
             return []
         from_ms = None if due_ms is None else due_ms - CLOCKS_APART_MS
-        if asked.partition >= 0:
-            is_there = asked.partition < self._partitions_of(topic)
-            return [TimeSpan(topic, from_ms, None, (asked.partition,))] if is_there else []
-        return self._by_key(topic, asked.key, from_ms)
+        if request.partition >= 0:
+            is_there = request.partition < self._partitions_of(topic)
+            return [TimeSpan(topic, from_ms, None, (request.partition,))] if is_there else []
+        return self._by_key(topic, request.key, from_ms)
 
     def _by_key(self, topic: str, key: bytes | None, from_ms: int | None) -> list[TimeSpan]:
-        """Return the key's partition, then the others. Without a key, all at once."""
+        """Return a span of the key's partition and a span of the others. Without a key, return one
+        span of all partitions."""
         count = self._partitions_of(topic)
         everywhere = TimeSpan(topic, from_ms, None, tuple(range(count)))
         if key is None or not count:
@@ -174,7 +187,7 @@ class Ingested(NamedTuple):
     """An ingress record without its value, and its request."""
 
     record: TracedRecord
-    asked: Asked
+    request: Request
 
 
 class Tracer:
@@ -192,7 +205,7 @@ class Tracer:
         self._retries_within_ms = retries_within_ms
         self._ingested: dict[Origin, Ingested | None] = {}
         self._successors: dict[Origin, Origin] = {}
-        """The next record by rewritten record."""
+        """Rewritten record -> its successor."""
 
     def trace(self, origin: Origin) -> Trace:
         trace = Trace(origin)
@@ -219,13 +232,13 @@ class Tracer:
             self._follow(trace, origin)
 
     def _read(self, origin: Origin) -> Ingested | None:
-        """Return an ingress record, unless it is deleted. Each is read once."""
+        """Return an ingress record, or None if it is deleted. Read each record only once."""
         if origin not in self._ingested:
             record = self._topics.at(origin)
             self._ingested[origin] = None
             if record is not None:
-                asked = links.read_asked(record, self._reader)
-                self._ingested[origin] = Ingested(record.without_value(), asked)
+                request = links.read_request(record, self._reader)
+                self._ingested[origin] = Ingested(record.without_value(), request)
         return self._ingested[origin]
 
     def _root(self, trace: Trace, origin: Origin) -> Origin:
@@ -241,7 +254,7 @@ class Tracer:
 
     def _before(self, trace: Trace, origin: Origin) -> Origin | None:
         here = self._read(origin)
-        before = None if here is None else links.came_from(here.record)
+        before = None if here is None else links.predecessor_of(here.record)
         if here is None or before is None:
             return None
         if here.record.header(header.HOP_FROM) is not None:
@@ -255,10 +268,11 @@ class Tracer:
         return failed.origin(header.ORIGIN)
 
     def _rewritten(self, trace: Trace, record: TracedRecord, before: Origin) -> Origin:
-        """Continue with the half message if the successor names its commit."""
+        """Return the record `before`, which was rewritten as `record`. If it is the commit of a
+        half message, return the half message instead."""
         first = record.origin(header.FIRST_ORIGIN)
         ingested = self._read(before)
-        if ingested is not None and ingested.asked.kind == "commit" and first is not None:
+        if ingested is not None and ingested.request.kind == "commit" and first is not None:
             before = first
         self._successors[before] = record.place
         if ingested is None and first not in {None, before}:
@@ -266,7 +280,7 @@ class Tracer:
         return before
 
     def _took_no_place(self, origin: Origin) -> bool:
-        """Whether it was a move that came too late."""
+        """Whether the record at `origin` is a move that came too late."""
         found = self._read(origin)
         if found is None or not links.is_move(found.record):
             return False
@@ -288,10 +302,10 @@ class Tracer:
             coming.extend(self._look(trace, link))
 
     def _look(self, trace: Trace, link: Link) -> list[Link]:
-        """Complete a link, and return those that follow it."""
+        """Complete a link, and return the links that follow it."""
         trace.links.append(link)
         if (ingested := self._read(link.origin)) is not None:
-            link.record, link.asked = ingested
+            link.record, link.request = ingested
         self._find_end(link)
         self._find_controls(link)
         self._find_checks(link)
@@ -303,7 +317,8 @@ class Tracer:
         return self._successor(trace, link) if goes_on else []
 
     def _find_end(self, link: Link) -> None:
-        """Find its outcome or delivery. A known successor tells the time."""
+        """Find the link's outcome or delivery. If its successor is known, look first near the
+        successor's time."""
         origin, key = link.origin, str(link.origin).encode()
 
         def is_end(record: TracedRecord) -> bool:
@@ -311,7 +326,7 @@ class Tracer:
                 if record.key == key:
                     link.end = links.outcome_in(record)
                     link.unreadable = record.place if link.end is None else None
-            elif links.is_made_of(record, origin, as_letter=False):
+            elif links.is_end_of(record, origin, as_letter=False):
                 link.delivery = record.without_value()
             return link.ended_ms is not None
 
@@ -323,8 +338,8 @@ class Tracer:
                 self._topics.search(spans, is_end)
 
     def _successor(self, trace: Trace, link: Link) -> list[Link]:
-        """Return the next record of the chain that still exists. A direct successor was written in
-        the transaction of the outcome."""
+        """Return the next record of the chain that still exists. A direct successor has about the
+        outcome's time, because one transaction wrote both."""
         origin, ended_ms = link.origin, link.ended_ms
         later: list[Origin] = []
 
@@ -350,9 +365,10 @@ class Tracer:
         return [Link(place, links.AFTER_A_GAP) for place in later[:1]]
 
     def _find_controls(self, link: Link) -> None:
-        """Find the controls that decided about it, or the record that a control ended."""
-        asked, end = link.asked, link.end
-        if asked is not None and asked.is_control:
+        """Find the control records that decided about the link. If the link is itself a control
+        record, find the outcome of the record that it ended."""
+        request, end = link.request, link.end
+        if request is not None and request.is_control:
             self._find_ended(link)
             return
         if not (link.is_half or (end is not None and end.what in links.BY_ANOTHER)):
@@ -367,26 +383,27 @@ class Tracer:
             return len(link.controls) >= MOST_CONTROLS
 
         self._topics.search(self._spans.controls(link), note)
-        link.controls.sort(key=lambda control: control.end.origin.offset)
+        link.controls.sort(key=lambda control: control.applied.origin.offset)
 
     def _control(self, link: Link, applied: End) -> Control | None:
-        """Return the control record if it acted on this record, by id or origin."""
+        """Return the control record that has the outcome `applied`, if it acted on the link's
+        record by id or origin."""
         ident = _ident(link)
         by_id = ident is not None and links.is_about(applied, link.origin, ident)
         if not by_id and not links.is_about(applied, link.origin, None):
             return None
         ingested = self._read(applied.origin)
         if by_id or ingested is None:
-            kind = None if ingested is None else ingested.asked.kind
+            kind = None if ingested is None else ingested.request.kind
             return Control(applied, kind) if by_id else None
         names = {str(link.origin), link.record and link.record.text(header.FIRST_ORIGIN)}
-        recalled = applied.origin._replace(offset=ingested.asked.recalled or 0)
-        is_its = ingested.asked.kind == "recall" and str(recalled) in names
-        return Control(applied, ingested.asked.kind) if is_its else None
+        recalled = applied.origin._replace(offset=ingested.request.recalled or 0)
+        is_its = ingested.request.kind == "recall" and str(recalled) in names
+        return Control(applied, ingested.request.kind) if is_its else None
 
     def _find_ended(self, link: Link) -> None:
         end, ident = link.end, _ident(link)
-        recalled = None if link.asked is None else link.asked.recalled
+        recalled = None if link.request is None else link.request.recalled
         if end is None or end.what != APPLIED or (ident is None and recalled is None):
             return
 
@@ -399,16 +416,16 @@ class Tracer:
                 and (recalled is not None or links.is_about(found, link.origin, ident))
                 and recalled in (None, found.origin.offset)
             ):
-                link.ended = found
+                link.ended_by_it = found
             return False
 
         self._topics.search(self._spans.near(self._names.outcomes, end.timestamp_ms), note)
 
     def _find_checks(self, link: Link) -> None:
-        asked = link.asked
-        if asked is None or asked.check_topic is None or asked.ident is None:
+        request = link.request
+        if request is None or request.check_topic is None or request.ident is None:
             return
-        ident = asked.ident
+        ident = request.ident
 
         def note(record: TracedRecord) -> bool:
             if links.is_check_back(record, ident):
@@ -416,13 +433,13 @@ class Tracer:
             return len(link.checks) >= MOST_CHECKS
 
         from_ms = None if link.record is None else link.record.timestamp_ms
-        until_ms = link.controls[0].end.timestamp_ms if link.controls else link.ended_ms
-        self._topics.search(self._spans.between(asked.check_topic, from_ms, until_ms), note)
+        until_ms = link.controls[0].applied.timestamp_ms if link.controls else link.ended_ms
+        self._topics.search(self._spans.between(request.check_topic, from_ms, until_ms), note)
 
     def _replay(self, link: Link, end: End) -> list[Link]:
 
         def is_letter(record: TracedRecord) -> bool:
-            if links.is_made_of(record, link.origin, as_letter=True):
+            if links.is_end_of(record, link.origin, as_letter=True):
                 link.letter = record.without_value()
             return link.letter is not None
 
@@ -457,7 +474,7 @@ class Tracer:
 
 
 def _ident(link: Link) -> bytes | None:
-    if link.asked is not None:
-        return link.asked.ident
+    if link.request is not None:
+        return link.request.ident
     ident = None if link.end is None else link.end.ident
     return None if ident is None else ident.encode()

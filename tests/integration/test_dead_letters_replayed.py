@@ -205,7 +205,7 @@ def test_interrupted_replay_finishes_its_batch_and_says_what_is_done(operator: O
     out, err = process.communicate(timeout=WITHIN_S)
     assert (process.returncode, err) == (1, "")
     assert f"Replayed {len(operator.sent_in())} letters" in out
-    assert "continues there" in out
+    assert "continues where this one stopped" in out
 
 
 def test_letters_that_die_again_while_they_are_replayed_are_not_replayed_in_the_same_run(

@@ -114,7 +114,7 @@ def test_plain_list_is_one_line_a_letter(operator: Operator) -> None:
     head, first, second, _third = operator.say("list").out.splitlines()
     assert head.split() == ["place", "written", "reason", "target", "key", "origin", "replayed"]
     assert "0/2" in first
-    assert "not the proxy's" in first
+    assert "none: not written by the proxy" in first
     assert second.split()[3:] == ["target-refused", "secret-orders", "k1", operator.origin(1)]
 
 

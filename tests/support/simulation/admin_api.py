@@ -15,7 +15,7 @@ from proxy.admin.changes import Change, read_change
 from proxy.admin.queries import (
     CountedShard,
     FindId,
-    FindMoving,
+    FindMove,
     FindRecord,
     PendingByTime,
     ScanPending,
@@ -63,7 +63,7 @@ class MadeUpWorkers(Workers):
                 return [found] * (2 if ident == TWICE else ident in KNOWN)
             case FindRecord(record):
                 return [Found(f"{INGRESS}/0/{record.offset()}", None, "ended")]
-            case FindMoving(record, deliver_at_ms):
+            case FindMove(record, deliver_at_ms):
                 return [_moving(record, deliver_at_ms)]
             case ScanPending(places, _, _):
                 return [_piece(partition, after) for partition, after in places]
