@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -23,7 +23,6 @@ from proxy.cli.terminal import (
 from proxy.errors import ProxyError
 from proxy.kafka.access import explained
 from proxy.logs import plain
-from proxy.moving.export import Export, LeftBehind, open_export
 from proxy.moving.export_file import ExportReader, ExportWriter
 from proxy.moving.export_places import (
     STANDARD,
@@ -37,6 +36,9 @@ from proxy.moving.export_places import (
 from proxy.moving.imports import Checked, Importer
 from proxy.worker.stop_signals import stop_signals
 
+if TYPE_CHECKING:
+    from proxy.moving.export import Export, LeftBehind
+
 SHOWN_AT_MOST: Final = 10
 IS_LIVE: Final = (
     "The group has members, so its position moves on. Records that they deliver after this export "
@@ -47,7 +49,7 @@ IS_LIVE: Final = (
 class NotAllExported(ProxyError):
     """Some pending records cannot be moved."""
 
-    def __init__(self, left: LeftBehind) -> None:
+    def __init__(self, left: "LeftBehind") -> None:
         super().__init__(
             f"Nothing is exported, because some records cannot be moved:\n{_left_lines(left)}",
             "Decide half messages, or wait until they expire. Or give --partial to export the "
@@ -93,6 +95,8 @@ def export(asked: Exporting) -> None:
 
 
 def _export(asked: Exporting) -> None:
+    from proxy.moving.export import open_export
+
     tell = _tell_error if asked.file == STANDARD else say
     with explained(asked.settings), open_export(asked.settings) as found:
         if found.header.is_live:
@@ -118,7 +122,7 @@ def _written(asked: Moving) -> AbstractContextManager[Write]:
     return written_file(asked.file or STANDARD)
 
 
-def _write_all(found: Export, write: Write, *, is_partial: bool) -> ExportWriter:
+def _write_all(found: "Export", write: Write, *, is_partial: bool) -> ExportWriter:
     writer = ExportWriter(write, found.header)
     for record in found.records():
         writer.add(record)
@@ -128,7 +132,7 @@ def _write_all(found: Export, write: Write, *, is_partial: bool) -> ExportWriter
     return writer
 
 
-def _exported_json(found: Export, writer: ExportWriter) -> dict[str, object]:
+def _exported_json(found: "Export", writer: ExportWriter) -> dict[str, object]:
     header = found.header
     return {
         "records": writer.records,
@@ -141,7 +145,7 @@ def _exported_json(found: Export, writer: ExportWriter) -> dict[str, object]:
     }
 
 
-def _left_lines(left: LeftBehind) -> str:
+def _left_lines(left: "LeftBehind") -> str:
     lines = [f"- {why}: {counted(count, 'record')}" for why, count in left.counts.items()]
     examples = (f"  {origin}: {plain(why)}" for origin, why in left.examples)
     return "\n".join([*lines, *examples])
