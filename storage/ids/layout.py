@@ -29,9 +29,9 @@ class Idents(NamedTuple):
     """Ids as words."""
 
     words: Words
-    """Each id is padded with zeros to at least one whole word."""
+    """All ids, each padded with zeros to whole words, at least one."""
     starts: Column
-    """Number of each id's first word."""
+    """Index of each id's first word in `words`."""
     sizes: Column
     """Bytes of each id."""
 
@@ -110,9 +110,9 @@ _LAST = np.uint64(0x94D049BB133111EB)
 class IdHash:
     """A keyed 64-bit hash of ids, evenly distributed in its highest bits.
 
-    It is multilinear modulo 2^64 and mixed with SplitMix64's finaliser. Without the seed, chosen
-    ids collide with at most probability 2^-32 per pair (Lemire and Kaser, Strongly universal
-    string hashing is fast)."""
+    It is multilinear modulo 2^64 and mixed with SplitMix64's finaliser. Without the seed, nobody
+    can choose two ids that collide with a probability above 2^-32 (Lemire and Kaser, Strongly
+    universal string hashing is fast)."""
 
     def __init__(self, seed: bytes) -> None:
         self._seed = seed
@@ -237,7 +237,7 @@ class TombstoneColumns(NamedTuple):
     fires_ms: Column
     offsets: Column
     targets: npt.NDArray[np.uint32]
-    """Indices of a run's names."""
+    """Index of each key's target in the run's `names`."""
 
     def upto(self, key: Key) -> int:
         return count_upto(self.fires_ms, self.offsets, key)
@@ -267,7 +267,7 @@ class RunContents:
     """The ids themselves."""
     tombstones: TombstoneColumns
     names: list[str] | MappedNames
-    """Names of targets. A name may have two numbers."""
+    """Names of targets. A name may be there twice."""
 
     @property
     def size(self) -> int:
@@ -350,7 +350,7 @@ class RunSummary:
 
 
 def taken(rows: Rows, at: Column | npt.NDArray[np.bool_]) -> Rows:
-    """Copy rows as bytes. Numpy would copy field by field."""
+    """Copy rows as bytes, because numpy would copy field by field."""
     found: Rows = rows.view(_OPAQUE)[at].view(ROW)
     return found
 
@@ -362,7 +362,7 @@ def joined(parts: Sequence[Rows]) -> Rows:
 
 
 def is_useless(rows: Rows, floor: int, ended: Key) -> npt.NDArray[np.bool_]:
-    """Return which rows may be forgotten: their offsets are below the floor, their keys ended."""
+    """Return which rows may be forgotten, with offsets below the floor and a key that has ended."""
     offsets = rows["offset"]
     is_old = np.maximum(rows["latest"], offsets) < floor
     waits = are_beyond(rows["fires_ms"], offsets, ended) & (offsets >= 0)
@@ -370,7 +370,7 @@ def is_useless(rows: Rows, floor: int, ended: Key) -> npt.NDArray[np.bool_]:
     return useless
 
 
-# Each row has its own checksum: a lookup reads a few rows and cannot check the section's CRC.
+# Each row has its own checksum, because a lookup reads few rows and cannot check a section's CRC.
 
 _WORDS: Final = ROW_BYTES // 8
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFF_FFFF)
@@ -410,7 +410,7 @@ def _checks(rows: Rows, hashes: Words) -> npt.NDArray[np.uint32]:
 
 
 MOST_REMEMBERED: Final = 10_000
-"""Names a merge remembers. A forgotten name gets a second number."""
+"""Names that a merge remembers. A forgotten name gets a second number."""
 
 
 class MappedNames:
@@ -428,7 +428,7 @@ class MappedNames:
 
 
 class MergedNames:
-    """New numbers for the target names in use, at eight bytes of memory per source name."""
+    """New numbers for the target names in use. Each name in the sources takes eight bytes."""
 
     def __init__(self, sources: Sequence[RunContents]) -> None:
         self._sources = [source.names for source in sources]

@@ -34,19 +34,19 @@ from storage.ids.runs import Run
 from storage.store import Column, Key, Named
 
 Link: TypeAlias = tuple[int, int, int]
-"""(low, high, until_ms): no floor in (low, high] until the watermark is beyond `until_ms`."""
+"""(low, high, until_ms): no floor may lie in (low, high] until the watermark passes `until_ms`."""
 
 FOREVER_MS: Final = 2**63 - 1
 MOST_INTERVALS: Final = 256
-"""Per end time. 256 intervals take about 7 KB in the manifest."""
+"""Intervals for one end time. 256 intervals take about 7 KB in the manifest."""
 FINEST_BITS, COARSEST_BITS, SPAN_BITS = 10, 28, 3
-"""Ends are rounded up by an eighth of the remaining time, within 1 s and 3 days."""
+"""Ends are rounded up to multiples of 1/8 to 1/4 of the remaining time, within 1 s and 3 days."""
 
 
 class Intervals:
     """Disjoint, ascending intervals (low, high] of offsets where no floor may lie.
 
-    Above MOST_INTERVALS the nearest are joined. This lowers floors, which is safe."""
+    If there are more than MOST_INTERVALS, the nearest are joined. Lower floors are safe."""
 
     def __init__(self) -> None:
         self._lows: list[int] = []
@@ -127,11 +127,11 @@ def rounded_end_ms(until_ms: int | None, ended_ms: int) -> int:
 
 
 FILTER_BITS: Final = 64
-"""Filter bits per id of capacity. When full, one of 1,024 unknown ids passes."""
+"""Filter bits for each id that it has room for. A full filter passes 1 of 1,024 unknown ids."""
 FILTER_GROWTH: Final = 4
 FIRST_ROOM: Final = 4096
 COMPARED: Final = 16
-"""Above this number of hashes they are not compared one by one."""
+"""If more hashes pass the filter, they are not compared one by one."""
 
 
 class _Part(NamedTuple):
@@ -142,7 +142,7 @@ class _Part(NamedTuple):
 
 
 class NewIds:
-    """New ids with their own entry, in offset order. The first lookup builds the index by name."""
+    """New ids, each with an entry of its own, in offset order. The first lookup builds an index."""
 
     def __init__(self) -> None:
         self.targets: list[str] = []
@@ -280,7 +280,7 @@ class MemtableTombstones:
         self._near: list[Key] = []
         """Keys up to `_asked`, sorted."""
         self._far: list[Key] = []
-        """The other keys, a heap."""
+        """Later keys, as a heap."""
         self._asked: Key = (-1, -1)
 
     @property
@@ -290,7 +290,7 @@ class MemtableTombstones:
         return self._far[0] if self._far else NEVER
 
     def add(self, key: Key, target: str) -> bool:
-        """Return False if the key is a duplicate."""
+        """Add a key. Return False if it was there before."""
         if key in self.targets:
             return False
         self.targets[key] = target
@@ -426,7 +426,7 @@ class IdMemtable:
 
     def __init__(self) -> None:
         self.first = self.last = -1
-        """Lowest and highest ingress offset that caused a change. -1: none."""
+        """Lowest and highest ingress offset that caused a change, or -1."""
         self.new = NewIds()
         self.ids: dict[bytes, Named] = {}
         """Changed ids. They override `new`."""
@@ -485,7 +485,7 @@ class IdMemtable:
     def contents(
         self, hashing: Hashing, most_rows: int, found: list[RunContents]
     ) -> Iterator[None]:
-        """Convert an immutable memtable to run contents, older first, in steps."""
+        """Convert an immutable memtable to run contents, in steps. Older contents come first."""
         numbers = self._numbers()
         if self.new:
             yield from self.new.contents(numbers, found)
@@ -497,7 +497,7 @@ class IdMemtable:
         found[:] = [replace(contents, names=list(numbers)) for contents in found]
 
     def free_memory(self, most_entries: int) -> Iterator[None]:
-        """Release the memory in steps: tens of thousands of rows take 10 ms."""
+        """Release the memory in steps, because tens of thousands of rows take 10 ms."""
         self.new = NewIds()
         yield from _emptied(self.ids, self.ids.popitem, most_entries)
         yield from _emptied(self._names, self._names.pop, most_entries)

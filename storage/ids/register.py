@@ -32,9 +32,9 @@ from storage.tier import refuse_ahead
 def runs_to_merge(sizes: Sequence[int], least: int, most: int) -> int:
     """Return the number of newest runs to merge, or 0. `sizes` has the oldest first.
 
-    Merge the most runs whose oldest is no larger than the newer ones together. With `least` 8, a
-    row is copied once within 30 memtables and four times within 1,000. With `most` runs, merge
-    regardless of size."""
+    At least `least` runs are merged, and as many as possible whose oldest is no larger than the sum
+    of the newer ones. With `least` 8, a row is copied once in 30 memtables and four times in 1,000.
+    If there are `most` runs, `least` are merged whatever their size."""
     best, newer = 0, 0
     for count, size in enumerate(reversed(sizes), 1):
         if count >= least and size <= newer:
@@ -55,8 +55,8 @@ Confirm: TypeAlias = Callable[[list[Run]], None]
 class Lsm:
     """The memtables and runs of a register. Each step does part of one flush and one merge.
 
-    A change moves from `active` to `immutable` and to `runs` or `written_links`. Files are written
-    in the order run, manifest, removal of replaced runs. Opening removes the remains of a crash."""
+    A change moves from `active` to `immutable`, then to `runs` or `written_links`. A run is written
+    first, then the manifest. Replaced runs are removed last. Opening removes a crash's remains."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Lsm:
         self._attach_tombstones()
 
     def step(self) -> bool:
-        """Do one step of writing and one of merging. Return whether there is more."""
+        """Do one step of writing and one of merging. Return whether more work is left."""
         self._begin_writing(at_once=False)
         self._step_writing()
         if self.floor - self._floor_looked_at >= self._options.replayed_offsets:
@@ -287,8 +287,8 @@ NO_HASHES = np.zeros(0, np.uint64)
 class Register:
     """The ids of one shard. Any call may raise StoreDamaged.
 
-    `at`, the ingress offset that caused a change, never falls. An id may be forgotten once `latest`
-    and `offset` are below the floor and its key has ended."""
+    `at` is the ingress offset that causes a change. It never falls. An id may be forgotten once its
+    `latest` and `offset` are below the floor and its key has ended."""
 
     def __init__(
         self,
@@ -342,7 +342,7 @@ class Register:
         offsets: Sequence[int],
         targets: Sequence[str],
     ) -> bool:
-        """Put these ids, at least one, each with its record as its entry, in offset order.
+        """Put one or more ids, in offset order. The record at each offset is the id's entry.
 
         Returns False and puts nothing if an id may be known or is repeated."""
         if len(ids) < self._few_ids:
@@ -358,7 +358,7 @@ class Register:
         return True
 
     def add_tombstone(self, at: int, key: Key, target: str) -> None:
-        """Record that `at` deleted pending `key`, once per key. Ended keys are ignored."""
+        """Record that `at` deleted the entry `key`. Deleted and ended keys are ignored."""
         if at != self._at:
             self._move_to(at)
         self._lsm.active.meet(target)
@@ -369,7 +369,7 @@ class Register:
         return self._lsm.tombstones.between(after, upto)
 
     def deleted(self, keys: Sequence[Key]) -> set[Key]:
-        """Return the deleted ones of sorted `keys`."""
+        """Return the deleted keys among sorted `keys`."""
         return self._lsm.tombstones.among(keys)
 
     def tombstones_by_target(self) -> TargetCounts:
@@ -379,7 +379,7 @@ class Register:
     def link(self, at: int, low: int, high: int, until_ms: int | None) -> None:
         """Forbid floors in (low, high] until the watermark is beyond `until_ms` (None: forever).
 
-        A replay of `high` needs `low`. `low` is not below the committed floor."""
+        A replay of offset `high` needs offset `low`, which is not below the committed floor."""
         if at != self._at:
             self._move_to(at)
         link = low, high, rounded_end_ms(until_ms, self._lsm.ended[0])
@@ -407,11 +407,11 @@ class Register:
             self._lsm.tombstones.end(ended)
 
     def maintain(self, settled_offset: int, floor: int) -> bool:
-        """Do one bounded step of work. Return whether there is more.
+        """Do one bounded step of work. Return whether more work is left.
 
         `settled_offset` is the lower of the committed next offset and the store's `covered`. During
-        a replay it is at most the next replayed offset. `covered` never exceeds it. Raises
-        StorageFull. The next call tries the write again."""
+        a replay it is at most the next replayed offset. The register's `covered` never exceeds it.
+        Raises StorageFull. The next call repeats the write."""
         self._lsm.settle(settled_offset, floor)
         with self._guard.writing:
             return self._lsm.step()
@@ -430,7 +430,7 @@ class Register:
         self._lsm.close()
 
     def _move_to(self, at: int) -> None:
-        """Cut memtables only here, between offsets: a replay starts at an offset's first change."""
+        """Begin changes by offset `at`. A memtable closes only here, as a replay may start here."""
         lsm = self._lsm
         if at < self._at or at < lsm.settled:
             raise ValueError(
@@ -500,8 +500,8 @@ def open_register(
     """Open or create the register. The caller holds the shard's lock.
 
     The caller then replays changes caused by [register.covered, committed.next_offset). A register
-    that is damaged or ahead of the broker is put aside (one is kept). One that covers nothing
-    beyond the floor is emptied, because later changes are unknown. Raises StorageFull."""
+    that is damaged or ahead of the broker is put aside, in place of an earlier one. A register that
+    covers less than the floor is emptied, as its changes are not needed. Raises StorageFull."""
     files = files or Files()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -542,7 +542,7 @@ def _trusted(folder: Path, committed: Committed) -> Manifest | None:
 
 
 def _survived_restart(manifest: Manifest, runs: list[Run]) -> None:
-    """Check all runs if the machine restarted: it may have lost any writes."""
+    """Check all runs if the machine restarted, because that may have lost any writes."""
     if manifest.boot_id and manifest.boot_id == boot_id():
         return
     for run in runs:

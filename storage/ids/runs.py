@@ -46,7 +46,7 @@ SUFFIX = ".run"
 CHECKED_BYTES = 4 * 1024 * 1024
 SAMPLE_ROWS = 256
 READ_AT_ONCE = ("hashes", "filter", "name_ends", "names", "fires_ms", "offsets", "targets")
-"""Sections read whole at opening or by every lookup."""
+"""Sections that are read whole, at the opening or by every lookup."""
 NOWHERE = np.zeros(0, np.int64)
 _TARGET = Named._fields.index("target")
 
@@ -281,7 +281,7 @@ STEP_BYTES = 2 * 1024 * 1024
 
 
 class Ended(NamedTuple):
-    """The end of the past, from which ids may be forgotten."""
+    """The limits at or below which ids may be forgotten."""
 
     floor: int
     """Lower offsets are not needed."""
@@ -292,7 +292,7 @@ class Ended(NamedTuple):
 class Merge:
     """A merge of `sources`, oldest first, that drops ended tombstones and useless ids.
 
-    An id stays if a run of `older` has its hash, because its older row would reappear."""
+    A useless id stays if a run of `older` has its hash, because an older row would reappear."""
 
     def __init__(
         self,
@@ -424,7 +424,7 @@ class Merge:
 
 
 def _probes(starts: list[int], sizes: list[int], most_rows: int) -> list[int] | None:
-    """Return the last place of each source's share of the next rows, -1 if exhausted."""
+    """Return the last place of each source's share of the next rows, or -1 at its end."""
     left = [size - start for start, size in zip(starts, sizes, strict=True)]
     total = sum(left)
     if not total:
