@@ -239,7 +239,7 @@ def with_audit_options(main: Callable[..., None]) -> Callable[..., None]:
 
 
 def run(command: Callable[..., None]) -> None:
-    """Run a job's `main` with this process's arguments. Its files are private to this user."""
+    """Run a job's `main` with this process's arguments. Files that it makes are private."""
     os.umask(0o077)
     show_any_text()
     app = typer.Typer(add_completion=False, rich_markup_mode=None)

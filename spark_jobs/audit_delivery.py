@@ -55,7 +55,7 @@ from spark_jobs.verdicts.generations import open_rows
 FEW: Final = 300_000
 """An audit of at most this many ingress records is short."""
 VERY_FEW: Final = 15_000
-"""Nothing is compiled for at most this many ingress records."""
+"""For at most this many ingress records, Spark interprets its plans instead of compiling them."""
 
 
 def audit(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary:
@@ -87,7 +87,7 @@ def audit_or_portion(spark: SparkSession, job: AuditJob, selection: Selection) -
 def _audit(
     spark: SparkSession, job: AuditJob, selection: Selection, large: LargeRecords
 ) -> Summary | int:
-    """Audit once. Write open records and verdicts in parallel: one plans, the other runs."""
+    """Audit once. Write open records and verdicts in parallel, to plan one while the other runs."""
     with (
         writing(job.output),
         materialising(spark, job.output) as materialise,

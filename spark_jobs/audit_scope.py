@@ -17,7 +17,7 @@ from spark_jobs.runtime.frames import Schema, local_rows
 LIMITS: Final = "array<struct<targets:string,max_ms:bigint>>"
 """`targets` is a regular expression. The first match counts."""
 USUAL_MS: Final = 60_000
-"""A later delivery counts as late, even without a limit."""
+"""A delivery with more lateness counts as late, even if there is no limit."""
 LIMIT: Final = re.compile(r"(?:(?P<targets>[^=]+)=)?(?P<number>[0-9]{1,15})(?P<unit>ms|[smhd]?)")
 UNITS_MS: Final = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -27,7 +27,7 @@ class LatenessLimits:
     """The allowed lateness of deliveries. A later delivery is a violation."""
 
     most_ms: int | None = None
-    """For all other targets, and records without a target. None: no limit."""
+    """The limit for targets not in `by_target` and for records without a target. None: no limit."""
     by_target: tuple[tuple[str, int], ...] = ()
 
 
@@ -58,7 +58,7 @@ DROP: Final = "drop"
 
 
 class OverdueRule(NamedTuple):
-    """The action for records of `targets` (a shell pattern) that are overdue for this long."""
+    """The action for records of `targets` (a shell pattern) overdue by over `older_than_ms`."""
 
     targets: str
     older_than_ms: int
@@ -76,7 +76,7 @@ class OverdueRules:
 
 
 def overdue_rules(texts: Iterable[OverdueText]) -> OverdueRules | None:
-    """Return all rules in these texts, each once; None without texts."""
+    """Return each rule in these texts once, or None if there are no texts."""
     found: dict[OverdueRule, None] = {}
     times_ms = []
     for text in texts:
@@ -90,20 +90,20 @@ def overdue_rules(texts: Iterable[OverdueText]) -> OverdueRules | None:
 
 
 ALWAYS_MS: Final = 2**62
-"""The end of an unseen time without a bound."""
+"""`until_ms` of an unseen time that has no end."""
 OPEN_TRANSACTION: Final = "a transaction is open in"
 UNSEEN: Final = "struct<until_ms:bigint,why:string,is_open:boolean>"
 UNSEEN_BY_PARTITION: Final = f"array<{UNSEEN}>"
-"""Null for a partition that is seen completely."""
+"""One element for each partition, null if the partition is seen completely."""
 
 
 class Unseen(NamedTuple):
-    """Records of a topic with ends, written up to `until_ms` (epoch ms), that may be unseen."""
+    """Why the audit may not see a partition's records that were written up to `until_ms`."""
 
     until_ms: int
     why: str
     is_open: bool = False
-    """Whether a later audit will see them."""
+    """Whether a later audit will see the records."""
 
 
 def unseen_of(ends: Iterable[EndRange], at_ms: int) -> dict[Place, Unseen]:
@@ -143,14 +143,14 @@ class AuditScope:
     at_ms: int
     own: OwnTopics
     partition_counts: Mapping[str, int] = field(default_factory=dict)
-    """For targets and own topics. Partitions of other targets are not checked."""
+    """Number of partitions by target and own topic. For other targets, partitions are unchecked."""
     unseen: Mapping[Place, Unseen] = field(default_factory=dict)
     overdue_rules: OverdueRules | None = None
     limits: LatenessLimits = NO_LIMITS
     reading_from_ms: int | None = None
     """When the audit began to read, by its own clock."""
     seen_ms: int | None = None
-    """When the audit knew the ends to read to, by its own clock."""
+    """When the audit knew up to which offsets it reads, by its own clock."""
     least_attempts: int = 1
     """The fewest publish attempts after which the proxy gives up a record."""
     settled_only: bool = False
@@ -158,9 +158,10 @@ class AuditScope:
 
     def frame(self, spark: SparkSession, number: int = 0) -> DataFrame:
         """Return one row, which is joined to the records.
-        `scope`: its number, if records are judged within several scopes at once. `outcomes_unseen`:
-        null if all is seen. `letters_unseen`: the latest of all partitions. `overdue_rules`: all
-        since `overdue_known_ms`. Both are null if unknown.
+        `scope`: `number`, which tells scopes apart if records are judged within several.
+        `outcomes_unseen`: null if all outcomes are seen. `letters_unseen`: the latest unseen time
+        of all partitions of dead letters. `overdue_rules`: all rules since `overdue_known_ms`. Both
+        are null if the rules are unknown.
         """
         own, known = self.own, self.overdue_rules
         letters = [one for (topic, _), one in self.unseen.items() if topic == own.dead_letters]

@@ -56,7 +56,7 @@ from spark_jobs.verdicts.verdict_names import ARRIVED, DESCRIPTIONS, NOT_DONE, P
 
 TABLE: Final = "totals"
 TOTALS: Final[Schema] = {"totals": "string"}
-"""One row, in JSON."""
+"""Columns of the table of totals. It has one row, in JSON."""
 BUCKETS_MS: Final = (10, 50, 100, 250, 500, 1_000, 5_000, 30_000, 60_000, 600_000)
 PREFIX: Final = "delay_proxy_audit"
 KEY: Final = "totals"
@@ -70,17 +70,17 @@ class Totals:
 
     audit: str = ""
     verdicts: Mapping[str, int] = field(default_factory=dict)
-    """Ended records by verdict. A violation counts beside its record's earlier verdict."""
+    """Number of ended records by verdict. A record that a later audit finds broken counts twice."""
     violations: Mapping[str, int] = field(default_factory=dict)
     late_by: Mapping[str, int] = field(default_factory=dict)
-    """Deliveries at most this many ms late, by BUCKETS_MS."""
+    """Number of deliveries that were late by at most each of BUCKETS_MS."""
     deliveries: int = 0
     late_sum_ms: int = 0
     late: int = 0
-    """Deliveries later than the limit, or later than usual without one."""
+    """Number of deliveries beyond the lateness limit, or beyond USUAL_MS if there is no limit."""
     lost: int = 0
     pending: int = 0
-    """From the last audit, like the fields below."""
+    """Counted by the last audit alone, like the fields below."""
     overdue: int = 0
     unread: int = 0
     until_ms: int = 0
@@ -169,7 +169,7 @@ def publish(totals: Totals, settings: KafkaSettings, topic: str) -> None:
 
 
 def create_topic(settings: KafkaSettings, topic: str) -> None:
-    """Create the topic if it does not exist. Raises `TopicMissing` if that is refused."""
+    """Create the topic if it does not exist. Raises `TopicMissing` if the broker refuses."""
     admin = AdminClient(dict(settings.librdkafka))
     wanted = NewTopic(topic, num_partitions=1, config=TOPIC_CONFIG)
     try:
@@ -185,7 +185,7 @@ def create_topic(settings: KafkaSettings, topic: str) -> None:
 
 
 class Gauges(Collector):
-    """The totals as metrics. There are none before the first totals."""
+    """The totals as metrics. Before the first totals there are no metrics."""
 
     def __init__(self) -> None:
         self.totals: Totals | None = None
@@ -252,9 +252,9 @@ class Gauges(Collector):
 LOOK_EVERY_S: Final = 1.0
 AGAIN_AFTER_S: Final = 10.0
 TIDY_EVERY: Final = 100
-"""After this many audits and portions small files are merged, and old rows removed."""
+"""After this many audits and portions, small files are merged and old rows are removed."""
 PASSES: Final = (BrokerUnreachable, IngressGrew, StillOpen)
-"""The audit is tried again after these errors."""
+"""After one of these errors the audit is tried again."""
 OF_FOLLOW: Final = (
     f"(result = '{PORTION}' OR get_json_object(repeat_inputs, '$.settled_only') = 'true')"
 )
@@ -262,7 +262,9 @@ OF_FOLLOW: Final = (
 
 
 class Rounds:
-    """Audits of one job in one session. `tell` gets the totals. Violations outlive `keep_ms`."""
+    """Audits of one job in one session. `tell` gets the totals after each audit.
+    Verdicts are kept for `keep_ms`, violations longer.
+    """
 
     def __init__(
         self,
@@ -276,7 +278,7 @@ class Rounds:
         self.totals = Totals()
 
     def do(self) -> bool:
-        """Audit, or read a portion. Return whether more is left to read. Raises `AuditError`."""
+        """Audit, or read a portion. Return True after a portion. Raises `AuditError`."""
         with explained():
             if not self._done:
                 self._count()
@@ -299,8 +301,8 @@ class Rounds:
         return False
 
     def _count(self) -> None:
-        """Count new audits, including one whose process ended before it was counted.
-        Name on stderr what was deleted unread.
+        """Count new audits, including an audit whose process ended before it was counted.
+        Name on stderr the ranges that were deleted before they were read.
         """
         before, ingress = totals_of(self._history), self._job.own.ingress
         rows = self._history.audits.where("read IS NOT NULL").where(f.col("audit") > before.audit)
@@ -377,9 +379,10 @@ def run_until_stopped(
     interrupt: Callable[[], None],
     again_after_s: float = AGAIN_AFTER_S,
 ) -> None:
-    """Call `do` every `every_s` until SIGTERM or SIGINT. An interrupted round leaves nothing.
-    If `do` returns true, the next round begins at once. After PASSES it is tried again. A signal
-    interrupts repeatedly: Spark cannot interrupt a query in planning.
+    """Call `do` every `every_s` until SIGTERM or SIGINT. An interrupted round leaves no results.
+    If `do` returns True, the next round begins immediately. After an error in PASSES, the round is
+    tried again. After a signal, `interrupt` is called repeatedly, because Spark cannot interrupt a
+    query that is being planned.
     """
     stopping = Event()
     for one in (signal.SIGTERM, signal.SIGINT):

@@ -1,5 +1,5 @@
 """Questions about results: SQL files over the views, and any other SQL.
-`python -m spark_jobs.questions --output DIR` lists them, `--question NAME` answers one
+`python -m spark_jobs.questions --output DIR` lists the questions, and `--question NAME` answers one
 (docs/audit.md#questions). A file's first line is the question, as a comment. `-- :name text`
 declares a required parameter, `-- :name=value text` one with a default. An empty default is NULL.
 Other comments are notes.

@@ -15,8 +15,8 @@ PROPERTIES: Final = {
     "delta.dataSkippingNumIndexedCols": "4",
 }
 """DeletionVectors: a deleted row is marked in a bitmap, and its file stays.
-DataSkipping: files are skipped by their first columns. Statistics of all columns take longer than
-writing.
+DataSkipping: Spark skips files by statistics of their first columns. Statistics of all columns
+would take longer than writing.
 """
 SIGNATURE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 LOG: Final = "_delta_log"
@@ -38,7 +38,7 @@ in this many tasks, 10,000 by default.
 
 
 class Changes(NamedTuple):
-    """The newest version, and the other authors of changes."""
+    """The newest version of a table, and the authors of changes by other sessions."""
 
     version: int
     others: frozenset[str]
@@ -53,7 +53,7 @@ class Tables:
             spark.conf.set(name, value)
 
     def read(self, name: str, schema: Schema, version: int | None = None) -> DataFrame:
-        """Return the table with the columns of `schema`; no rows without a table."""
+        """Return the table with the columns of `schema`. A missing table has no rows."""
         if not self.has(name):
             return local_rows(self._spark, [], schema)
         reader = self._spark.read.format("delta")
@@ -72,7 +72,7 @@ class Tables:
         return True
 
     def append(self, name: str, rows: DataFrame, folders: Sequence[str] = ()) -> None:
-        """Add rows. Create the table if needed. `folders`: its partition columns."""
+        """Add rows. Create the table if needed, partitioned by the columns `folders`."""
         self._writer(rows, "append", folders).save((self._location / name).uri)
 
     def replace(self, name: str, rows: DataFrame, folders: Sequence[str] = ()) -> None:
@@ -83,7 +83,7 @@ class Tables:
         self._spark.sql(f"DELETE FROM {self._named(name)} WHERE {where}").collect()  # noqa: S608
 
     def delete_matching(self, name: str, others: DataFrame, where: str) -> None:
-        """Delete rows that match one of `others`: SQL over `here` and `there`."""
+        """Delete rows that match a row of `others`. `where`: SQL over rows `here` and `there`."""
         merge = f"MERGE INTO {self._named(name)} AS here USING {{others}} AS there ON {where}"
         self._spark.sql(f"{merge} WHEN MATCHED THEN DELETE", others=others).collect()
 

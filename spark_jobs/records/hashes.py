@@ -10,7 +10,7 @@ from spark_jobs.runtime.frames import Schema, quoted
 # The number by which Kafka's Java client chooses the partition of a key: murmur2 with Kafka's seed
 # (org.apache.kafka.clients.producer.internals.BuiltInPartitioner). Apache Commons' MurmurHash2
 # comes with Spark and computes it for UTF-8 text in half a microsecond. SQL computes it for other
-# keys, in some ten.
+# keys, in some ten microseconds.
 
 JAVA_CLASS: Final = "org.apache.commons.codec.digest.MurmurHash2"
 SEED: Final = 0x9747_B28C
@@ -21,8 +21,8 @@ WORD_BYTES: Final = 4
 
 
 def key_number(key: str) -> str:
-    """Return SQL of a binary key's number: bigint from 0 to 2^31 - 1, null without a key.
-    The partition is this modulo the number of partitions.
+    """Return SQL of a binary key's number: bigint from 0 to 2^31 - 1, null if there is no key.
+    The key's partition is this number modulo the number of partitions.
     """
     text = f"CAST({key} AS string)"
     of_text = f"CAST(reflect('{JAVA_CLASS}', 'hash32', {text}) AS bigint)"
@@ -31,13 +31,13 @@ def key_number(key: str) -> str:
 
 
 def text_key_number(text: str) -> str:
-    """Return the same for a text key. Without a key Java would fail, so this is null."""
+    """Return SQL of a text key's number: null if there is no key, which Java would not accept."""
     of_text = f"reflect('{JAVA_CLASS}', 'hash32', {text})"
     return f"(CAST(IF({text} IS NULL, NULL, {of_text}) AS bigint) & {POSITIVE})"
 
 
 def _of_bytes(key: str) -> str:
-    """Return SQL of unsigned 32 bits, as a bigint. A `transform` of one value gives it a name."""
+    """Return SQL of murmur2 as a bigint. `transform` over one value gives the value a name."""
     hashed = f"transform(array(hex({key})), digits -> {_all_words(f'octet_length({key})')})"
     mixed = f"transform({hashed}, h -> {_times(_xor_shifted('h', 13))})"
     return f"get(transform({mixed}, h -> {_xor_shifted('h', 15)}), 0)"
@@ -131,7 +131,7 @@ def plain_hash(headers: str) -> str:
 # 2104) over a padded key.
 
 KEY_PREFIX: Final = "hop-key/"
-"""The key of a secret's record in the settings topic is this and the digest."""
+"""The key of a secret's record in the settings topic is this prefix and the digest."""
 BLOCK_BYTES: Final = 64
 INNER: Final = 0x36
 OUTER: Final = 0x5C

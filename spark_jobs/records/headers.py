@@ -31,7 +31,7 @@ PREPARE: Final = "prepare"
 COMMIT: Final = "commit"
 ROLLBACK: Final = "rollback"
 EXPIRE: Final = "expire"
-"""Values of `timer-transaction` in the ingress. Only the proxy writes the last one."""
+"""Values of `timer-transaction` in the ingress. Only the proxy writes `expire`."""
 
 ORIGIN: Final = "timer-origin"
 DUE: Final = "timer-due"
@@ -40,7 +40,7 @@ ERROR: Final = "timer-error"
 ERROR_DETAIL: Final = "timer-error-detail"
 INGRESS_KEY: Final = "timer-ingress-key"
 UNREADABLE: Final = "timer-unreadable"
-"""It replaces headers that no client library can decode."""
+"""Replaces all headers of a record if client libraries cannot decode one of their names."""
 
 HOP_FROM: Final = "timer-hop-from"
 HOP_NOT_BEFORE: Final = "timer-hop-not-before"
@@ -49,13 +49,13 @@ HOP_ATTEMPT: Final = "timer-hop-attempt"
 HOP_FIRST: Final = "timer-hop-first"
 HOP_FIRES: Final = "timer-hop-fires"
 HOP_DUE: Final = "timer-hop-due"
-"""On a move: when the replaced record fires, and its due."""
+"""Headers of a move: when the replaced record fires, and the due of that record."""
 HOP_MAC: Final = "timer-hop-mac"
 
 PURGE: Final = "timer-purge"
 PURGE_FROM: Final = "timer-purge-from"
 PURGE_TO: Final = "timer-purge-to"
-"""On a purge, which only the proxy writes: a target pattern, the first and the last due."""
+"""Headers of a purge, which only the proxy writes: a target pattern, the first and last due."""
 
 TIMES: Final = (DELIVER_AT, DELAY, LEVEL)
 MOVES: Final = (HOP_FIRES, HOP_DUE)
@@ -66,9 +66,9 @@ HOP_NUMBERS: Final = (
 HOPS: Final = (*HOP_NUMBERS, HOP_MAC)
 PURGES: Final = (PURGE, PURGE_FROM, PURGE_TO)
 SINCE_RECALLS: Final = (RECALL, *PURGES, *MOVES)
-"""Policies from before recalls do not know these."""
+"""Headers that are unknown to policies from before recalls."""
 STAMPS: Final = (ORIGIN, DUE, FIRST_ORIGIN, ERROR, ERROR_DETAIL, INGRESS_KEY, CHECK)
-"""On delivered or dead-lettered records that were sent in again. They request nothing."""
+"""Headers of deliveries and dead letters. In the ingress they request nothing."""
 
 PLAIN_REQUESTS: Final = (TOPIC, DELIVER_AT, DELAY, LEVEL, KEY, PARTITION)
 USUAL: Final = (*PLAIN_REQUESTS, ID, *(name for name in STAMPS if name != FIRST_ORIGIN))
@@ -98,7 +98,7 @@ _MACRO: Final = re.compile(r"\b(has|raw|text)\(([\w-]+)\)")
 
 
 def with_headers(sql: str, places: Mapping[str, str]) -> str:
-    """Replace `has(name)`, `raw(name)`, `text(name)` by SQL of `places`, with the name for `{}`."""
+    """Replace `has(name)`, `raw(name)`, `text(name)` by SQL of `places`. `{}` becomes the name."""
     return _MACRO.sub(lambda found: places[found[1]].format(found[2]), sql)
 
 
@@ -128,7 +128,7 @@ def is_blurred(headers: str) -> str:
 
 def count_of_own(headers: str) -> str:
     """Return SQL of the number of `timer-` headers. A line break in a name may add one.
-    Text is counted because Spark interprets functions over arrays.
+    Text is counted, because Spark does not compile functions over arrays.
     """
     names = rf"concat('\n', array_join({headers}.key, '\n'))"
     others = rf"replace({names}, '\n{PREFIX}', '')"

@@ -21,7 +21,7 @@ Schema: TypeAlias = dict[str, str]
 def conformed(
     frame: DataFrame, schema: Schema, columns: Mapping[str, str] | None = None
 ) -> DataFrame:
-    """Return the frame with these columns, types and order. `columns`: SQL of missing ones."""
+    """Return the frame with these columns, types and order. `columns`: SQL of missing columns."""
     given = {name: f"`{name}`" for name in schema} | dict(columns or {})
     return frame.selectExpr(
         *[f"CAST({given[name]} AS {kind}) AS `{name}`" for name, kind in schema.items()]
@@ -73,7 +73,7 @@ class Location(NamedTuple):
 
     @property
     def folder(self) -> Path | None:
-        """The folder on this machine; None elsewhere."""
+        """The folder if the place is on this machine, else None."""
         is_here = self.uri.startswith(f"{ON_THIS_MACHINE}/")
         return Path(self.uri[len(ON_THIS_MACHINE) :]) if is_here else None
 
@@ -91,14 +91,14 @@ LEFT_OVER_S: Final = 2 * 86_400
 """No audit takes this long between two tables."""
 
 Materialise: TypeAlias = Callable[[DataFrame], DataFrame]
-"""Computes a frame now. Plans on top do not repeat the steps before it."""
+"""Computes a frame immediately. Frames made from the result do not repeat its steps."""
 
 
 @contextmanager
 def materialising(spark: SparkSession, place: Location) -> Iterator[Materialise]:
     """Yield a `Materialise` whose tables lie within `place` until it ends.
-    The session's catalog drops them, on every file system. A killed job leaves them under
-    `.intermediate`: on this machine for two days, elsewhere until somebody deletes them.
+    The session's catalog drops the tables, on every file system. A killed job leaves its tables
+    under `.intermediate`: on this machine for two days, elsewhere until somebody deletes them.
     """
     name, numbers = f"{OURS}{uuid.uuid4().hex}", count()
     for folder in (place.folder / INTERMEDIATE).glob(f"{OURS}*") if place.folder else ():
