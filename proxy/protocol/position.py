@@ -69,7 +69,7 @@ class Position:
     policies: tuple[PolicyFrom, ...]
     topic_id: str
     set_back: SetBack | None = None
-    missed_at: int | None = None
+    missed_upto: int | None = None
     """The `next_offset` that was committed with the newest record of missed moves. None: no such
     record is needed from the floor on (docs/exactly-once.md#moved-records)."""
     purge: PurgeProgress | None = None
@@ -97,7 +97,7 @@ class Position:
         watermark: Watermark,
         next_offset: int,
         floor: int,
-        missed_at: int | None = None,
+        missed_upto: int | None = None,
         purge: PurgeProgress | None = None,
     ) -> Self:
         """Return a later position. `set_back` is dropped once the old watermark is reached."""
@@ -107,7 +107,7 @@ class Position:
         fires_ms, cursor = watermark
         policies, topic_id = self.policies, self.topic_id
         return type(self)(
-            next_offset, fires_ms, cursor, floor, policies, topic_id, set_back, missed_at, purge
+            next_offset, fires_ms, cursor, floor, policies, topic_id, set_back, missed_upto, purge
         )
 
     def with_watermark_set_back(self) -> Self:
@@ -138,7 +138,7 @@ class Position:
 
     def to_metadata(self) -> str:
         """Return JSON. Keys: `v` version, `t` and `c` watermark, `f` floor, `s` policies, `i` topic
-        id, `a` set_back, `r` missed_at, `p` purge."""
+        id, `a` set_back, `r` missed_upto, `p` purge."""
         fields: dict[str, object] = {
             "v": VERSION,
             "t": self.watermark_ms,
@@ -149,8 +149,8 @@ class Position:
         }
         if self.set_back is not None:
             fields["a"] = _packed(*self.set_back)
-        if self.missed_at is not None:
-            fields["r"] = self.missed_at
+        if self.missed_upto is not None:
+            fields["r"] = self.missed_upto
         if self.purge is not None:
             fields["p"] = _packed(*self.purge)
         fields["v"] = max((VERSIONS[name] for name in VERSIONS.keys() & fields), default=VERSION)

@@ -141,9 +141,9 @@ class Recovery:
     def _missed(self, partition: int, position: Position) -> MissedMoves:
         topic, group_id = self._settings.topics.settings, self._settings.group_id
         place = missed_place(topic, group_id, self._topic, self._topic_id, partition)
-        if position.missed_at is None:
+        if position.missed_upto is None:
             return MissedMoves(place)
-        reading = MissedReading(place, position.missed_at, position.floor)
+        reading = MissedReading(place, position.missed_upto, position.floor)
         self._policies.read_missed(reading.take, lambda: reading.is_complete)
         return reading.result()
 

@@ -38,9 +38,9 @@ def missed_place(
 
 
 class MissedPlan(NamedTuple):
-    """`missed_at` for a transaction's position, and the records that write the changed chunks."""
+    """`missed_upto` of a transaction's position, and the records that write the changed chunks."""
 
-    missed_at: int | None
+    upto: int | None
     records: tuple[OutgoingRecord, ...]
 
 
@@ -85,8 +85,8 @@ class MissedMoves:
         records += [self._record(number, None) for number in gone]
         return MissedPlan(at if live else None, tuple(records))
 
-    def confirm(self, missed_at: int | None, floor: int) -> None:
-        self._at = missed_at
+    def confirm(self, missed_upto: int | None, floor: int) -> None:
+        self._at = missed_upto
         self.chunks = {n: chunk for n, chunk in self.chunks.items() if _end_of(n) > floor}
         self._written = set(self.chunks)
         self._changed.clear()
@@ -108,7 +108,7 @@ class MissedMoves:
 
 class MissedReading:
     """Reads a partition's missed moves from the records of the settings topic, in order. `at` is
-    the `missed_at` of the committed position, and so the `next_offset` of the last such record."""
+    the `missed_upto` of the committed position, which the last such record has as `next_offset`."""
 
     def __init__(self, place: MissedPlace, at: int, floor: int) -> None:
         self._place, self._at, self._floor = place, at, floor

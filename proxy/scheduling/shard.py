@@ -241,7 +241,7 @@ class Shard:
         floor = self._floor(deliveries)
         missed = self.missed.planned(next_offset, floor) if self.missed.chunks else NONE_MISSED
         progress = self._sweep.progress_after(swept) if swept else self.purges.progress
-        position = self.position.advanced(watermark, next_offset, floor, missed.missed_at, progress)
+        position = self.position.advanced(watermark, next_offset, floor, missed.upto, progress)
         outcomes = *buffer.outcomes, *due.outcomes, *(one.outcome for one in swept)
         auxiliary = *buffer.auxiliary, *due.auxiliary, *missed.records
         dead_letters = tuple(buffer.dead_letters)
@@ -257,7 +257,7 @@ class Shard:
         self.store.advance(*watermark)
         self.register.advance(*watermark)
         if self.missed.chunks:
-            self.missed.confirm(plan.position.missed_at, plan.position.floor)
+            self.missed.confirm(plan.position.missed_upto, plan.position.floor)
         self._identities.position = self.purges.position = plan.position
         self.half_messages.position = plan.position
         if self.half_messages.idents:

@@ -101,7 +101,7 @@ def test_versions_that_cannot_know_of_a_set_back_refuse_it() -> None:
 
 @pytest.mark.parametrize("is_set_back", [False, True])
 def test_versions_that_cannot_know_of_missed_moves_refuse_them(is_set_back: bool) -> None:
-    at = position(missed_at=9)
+    at = position(missed_upto=9)
     at = at.with_watermark_set_back() if is_set_back else at
     fields = json.loads(at.to_metadata())
     assert (fields["v"], fields["r"]) == (3, 9)

@@ -35,9 +35,9 @@ def shed(offsets: MissedMoves, log: Log, some: list[int]) -> int:
         offsets.add(offset)
     plan = offsets.planned(some[-1] + 1, 0)
     written(log, plan)
-    offsets.confirm(plan.missed_at, 0)
-    assert plan.missed_at is not None
-    return plan.missed_at
+    offsets.confirm(plan.upto, 0)
+    assert plan.upto is not None
+    return plan.upto
 
 
 moves_made = st.lists(
@@ -62,10 +62,10 @@ def test_what_is_committed_is_what_is_read_again(
         floor = max(floor, next_offset * floor_percent // 100)
         plan = offsets.planned(next_offset, floor)
         written(log, plan)
-        offsets.confirm(plan.missed_at, floor)
+        offsets.confirm(plan.upto, floor)
         model = {n for n in model if n // CHUNK_OFFSETS >= floor // CHUNK_OFFSETS}
-        if crashes and plan.missed_at is not None:
-            offsets = read(log, plan.missed_at, floor).result()
+        if crashes and plan.upto is not None:
+            offsets = read(log, plan.upto, floor).result()
         elif crashes:
             offsets = MissedMoves(PLACE)
         assert bool(offsets.chunks) == bool(model)
@@ -90,7 +90,7 @@ def test_what_lies_below_the_floor_is_deleted() -> None:
     offsets, log = MissedMoves(PLACE), Log()
     shed(offsets, log, [5])
     plan = offsets.planned(CHUNK_OFFSETS + 9, CHUNK_OFFSETS)
-    assert plan.missed_at is None
+    assert plan.upto is None
     found = [(record.key, record.value) for record in plan.records]
     assert found == [(b"shed/group/ingress/3/0", None)]
     offsets.confirm(None, CHUNK_OFFSETS)
