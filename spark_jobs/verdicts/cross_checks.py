@@ -39,10 +39,10 @@ CASE WHEN {HAS_FIRED} AND next_opener.kind NOT IN {quoted(TAKE_BACK)}
     'at_ms', outcome.at_ms,
     'wanted_ms', NULL, 'topic', NULL, 'bytes', NULL) END
 """
-"""SQL: the check that a verdict needs; else null.
-`order`: the next record with its id was written before it fired, and may have been read, too.
-`size`: it was too large for a target that may have taken as much from others. `missed`: a recall or
-move names a record that may have ended later.
+"""SQL: the check against other records that a verdict needs, or null.
+`order`: the next record with the id was written before this record fired, so the proxy may have
+read both before. `size`: the record was too large for its target, which may have taken others of
+that size. `missed`: a recall or move says `missed`, but its record may have ended later.
 """
 _KNOWN: Final = "IF(request IS NULL, NULL, {})"
 SIGHT: Final = {
@@ -55,8 +55,9 @@ SIGHT: Final = {
     "key_hash": "IF(request.kind IS NULL, NULL, coalesce(request.ingress_key_hash, 0))",
 }
 """Facts of each record by which others are checked; null if the ingress has no such record.
-`own_end_ms`: when it ended by itself. `took_topic`, `took_bytes`: of a delivery. `key_hash`: of its
-ingress key, 0 without one; null if its request is unknown.
+`own_end_ms`: when the record ended without another record's effect. `took_topic`, `took_bytes`:
+target and size of its delivery. `key_hash`: the hash of its ingress key, 0 if there is no key, null
+if its request is unknown.
 """
 BLOCK: Final = 1024
 SECOND_MS: Final = 1_000
@@ -93,7 +94,7 @@ def contradicted(checks: DataFrame, kinds: Collection[str], sighted: DataFrame) 
 
 
 def amended(verdicts: DataFrame, wrong: Sequence[DataFrame], materialise: Materialise) -> DataFrame:
-    """Return the verdicts. A sound one in `wrong` (frames with `why_wrong`) becomes a violation."""
+    """Return the verdicts. A sound verdict becomes a violation if `wrong` says `why_wrong`."""
     found = reduce(DataFrame.unionByName, wrong)
     once = materialise(
         found.groupBy("partition", "offset").agg(f.min("why_wrong").alias("why_wrong"))
@@ -111,7 +112,9 @@ def amended(verdicts: DataFrame, wrong: Sequence[DataFrame], materialise: Materi
 
 
 def _ignored(checks: DataFrame, sighted: DataFrame) -> DataFrame:
-    """Return records that fired after a record at or behind their successor had ended."""
+    """Return records that fired after the proxy had read the next record with their id.
+    It had read that record if the record, or any record at a later offset, had ended.
+    """
     ended = sighted.filter("ended_ms IS NOT NULL").selectExpr(
         "partition", "offset AS other", f"offset DIV {BLOCK} AS block", "ended_ms"
     )

@@ -77,7 +77,9 @@ _WHY: Final = sentence(
 
 
 def out_of_order(verdicts: DataFrame) -> DataFrame:
-    """Return VERDICTS (none of a hop) that overtook an earlier record: place and `why_wrong`."""
+    """Return records in VERDICTS that overtook an earlier record: place and `why_wrong`.
+    `verdicts`: VERDICTS of records that are no hops.
+    """
     placed = verdicts.filter(HAS_PLACE).selectExpr(
         "partition",
         "offset",
@@ -88,8 +90,8 @@ def out_of_order(verdicts: DataFrame) -> DataFrame:
     return wrong.selectExpr("partition", "offset", f"{_WHY} AS why_wrong")
 
 
-# A check-back has no origin, so it is found by topic and id (docs/guide.md#half-messages). Without
-# a known half message it may belong to another installation.
+# A check-back has no origin, so it is found by topic and id (docs/guide.md#half-messages). If no
+# half message with its id is known, the check-back may belong to another installation.
 
 ReadCheckBacks: TypeAlias = Callable[[list[str]], DataFrame]
 STAMPS: Final = f"{TRANSACTION},{ID},{CHECK}"
@@ -100,7 +102,7 @@ IF(request.kind = 'prepare' AND request.checks IS NOT NULL, struct(request.ident
   NULL)
 """
 """SQL: the check-backs that a half message asked for.
-`knows_all`: no check-back can be about an unknown half message.
+`knows_all`: whether the audit knows all half messages that a check-back can be about.
 """
 _OTHER: Final = differences(
     {
@@ -127,7 +129,7 @@ def wrong_checks(
     asked_for: DataFrame, topics: Collection[str], read: ReadCheckBacks
 ) -> list[DataFrame]:
     """Return half messages (ASKED_FOR) with a wrong check-back: place and `why_wrong`.
-    A check that fits no half message with its id is reported at the last one.
+    A check-back that fits no half message with its id is reported at the last half message.
     """
     if not topics:
         return []
@@ -163,13 +165,13 @@ def wrong_checks(
 # Facts from other records need several sorts and joins, so only the needed columns are read.
 
 GOES_ON: Final = f"({IS_HOP} OR ({IS_ENDLESS} AND outcomes_unseen IS NOT NULL))"
-"""SQL: whether a successor shows how it ended, or may: its outcome may be unseen."""
+"""SQL: whether a successor shows how the record ended, or may, because its outcome is unseen."""
 NEEDS_OTHERS: Final = f"""
 coalesce(offset IS NOT NULL AND (request.ident IS NOT NULL OR {GOES_ON}
   OR outcome.end IN ('cancelled', 'replaced') OR request.known_to_others
   OR request.kind NOT IN ('record', 'refused')), false)
 """
-"""SQL: whether other records affect it: it has an id, hopped, or was moved or recalled."""
+"""SQL: whether others affect the record: it has an id, hopped, or was moved or recalled."""
 FROM_OTHERS: Final = (*GENERATION, "must_have_ended", *HOPS)
 _OF_A_REQUEST: Final = (
     *("kind", "ident", "timestamp_ms", "wanted_ms", "fires_ms", "expires_ms", "hop_from"),
@@ -197,7 +199,9 @@ def from_others(
     *,
     has_recalls: bool,
 ) -> DataFrame:
-    """Return PLACE and FROM_OTHERS of histories that have a place, beside partition and scope."""
+    """Return PLACE and FROM_OTHERS of histories that have a place.
+    The histories also have the columns of their partition and scope.
+    """
     seen = histories.selectExpr(
         *PLACE, *[f"{sql} AS {name}" for name, sql in _SEEN.items()], *_AROUND
     )
@@ -259,14 +263,16 @@ _MISSED: Final = f"({_IS_RECALL} OR {IS_MOVE}) AND outcome.end = 'missed'"
 NAMES_ANOTHER: Final = f"""
 coalesce(({_MISSED}) OR ({_IS_RECALL} AND outcomes_unseen IS NOT NULL), false)
 """
-"""SQL: whether the record that this one names must be judged with it.
-If outcomes may be unseen, any recall may have ended that record.
+"""SQL: whether a record must be judged together with the record that it names.
+If outcomes may be unseen, any recall may have ended the named record.
 """
 _NAMED: Final = "coalesce(request.recalled, request.hop_from)"
 KNOWS_ALL: Final = """
 NOT settled_only AND max(known_from) OVER (PARTITION BY scope) = 0 AS knows_all
 """
-"""SQL: whether the whole ingress is known. A continuous audit sees some topics further."""
+"""SQL: whether the whole ingress is known.
+With `settled_only` it never is, because such an audit reads other topics further than the ingress.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,8 +307,8 @@ def evaluate(
     read_check_backs: ReadCheckBacks | None = None,
 ) -> Evaluation:
     """Give verdicts by the histories. `scoped` has each audited partition.
-    Without `read_check_backs` check-backs are not judged. Records outside the audited ranges affect
-    others, and get no verdict.
+    Without `read_check_backs`, check-backs are not judged. Records outside the audited ranges may
+    affect other records, but get no verdict.
     """
     state = f.broadcast(scoped.partitions.selectExpr("*", KNOWS_ALL))
     targets = f.broadcast(scoped.targets)
@@ -342,7 +348,7 @@ class _Apart(NamedTuple):
 
 
 def _apart(first: DataFrame, columns: Sequence[str], materialise: Materialise) -> _Apart:
-    """Separate dependent records. Pending records that a dependent one names join them."""
+    """Separate the records that need others, and open records that they name, from the rest."""
     alone, asked = first.filter("NOT needs_others"), first.filter("needs_others")
     naming = "names_another"
     others = asked.select("history.*", naming).select(*columns, naming)
@@ -367,7 +373,7 @@ def _to_look_at(checks: DataFrame, asked_for: DataFrame) -> tuple[set[str], set[
 
 
 def _evaluated_alone(histories: DataFrame, state: DataFrame, targets: DataFrame) -> DataFrame:
-    """Return `needs_others`, `history`, SIGHT, and if no others are needed, the verdict."""
+    """Return `needs_others`, `history`, SIGHT, and the verdict unless it needs other records."""
     known = without_hops(without_generations(_beside(histories, state, targets)))
     known = known.selectExpr("*", f"{MUST_HAVE_ENDED} AS must_have_ended")
     ruled = _ruled(known.selectExpr("*", f"{NEEDS_OTHERS} AS needs_others"), "NOT needs_others")

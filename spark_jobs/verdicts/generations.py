@@ -53,17 +53,18 @@ GENERATION: Final = {
     "ended_ms:bigint,is_seen:boolean>",
 }
 """Facts from records with the same subject.
-`prev_opener`: the opener of the generation. `overtaken_by`: the last opener in mid-hop, or a purge.
-`next_opener`: the first opener after the record, or an earlier purge. `decision`: the commit,
-rollback or expiry of a half message. `expected`: for a control record: applied, missed, or either.
-`named`: the record with the subject when this one is read, and its end. `ended_ms`: when that
-record ended by itself. `is_seen`: its outcome would be seen.
+`prev_opener`: the opener of the generation. `overtaken_by`: the last opener, or a purge, that was
+written while the record was in mid-hop. `next_opener`: the first opener after the record, or a
+purge before that opener. `decision`: the commit, rollback or expiry of a half message. `expected`:
+for a control record: applied, missed, or either. `named`: the record that the control record meets,
+and its end. `ended_ms`: when the named record ended without another record's effect. `is_seen`:
+whether its outcome would be seen.
 """
 
 
 def _previous(what: str, order: str = "ASC") -> str:
     """Return SQL of the last non-null `what` in earlier records with the same subject.
-    `DESC`: the first in later records.
+    With the order `DESC`, return the first one in later records.
     """
     alone = "IF(subject IS NULL, offset, NULL)"
     return (
@@ -92,8 +93,8 @@ _HITS: Final = """
   AND NOT coalesce(outcome.end = 'missed'
     AND NOT coalesce(landed.end IN ('requeued', 'rolled', 'cancelled'), false), false))
 """
-"""Whether a recall takes back the record with its subject: it names that record as it is now.
-It may say that it missed and still prevail, if the record was being tried again.
+"""Whether a recall takes back the record with its subject: it names the record's present place.
+It does so even with the outcome `missed`, if the record was between two publish attempts.
 """
 _FINDS: Final = """
 (coalesce(prev_opener.offset = recalled_first, subject.ident IS NULL)
@@ -103,7 +104,9 @@ _OPENED_MEANWHILE: Final = """
 IF(outcome.end = 'replaced' AND prev_opener.kind = 'recall'
   AND prev_of_id.offset > request.hop_from, prev_of_id, prev_opener)
 """
-"""A recall of the replacing record changes nothing. Older versions named the recall."""
+"""The last opener in mid-hop. If a record replaced this one, a recall of the replacing record does
+not count. Older versions of the proxy named the recall.
+"""
 STEPS: Final = (
     {
         "written_before": _previous(f"IF({_WRITTEN}, offset, NULL)"),
@@ -146,7 +149,7 @@ STEPS: Final = (
 `opener`: the record, if it opens a generation. `prev_of_id`: the last opener except recalls.
 `opened_meanwhile`: the last opener in mid-hop. `opened_next`: the first opener after the record.
 `member`: a record of the generation, and its end. `holder`: the member that this record meets.
-`candidate`: a decision on the half message. The first one `decides`.
+`candidate`: a decision on the half message. `decides`: the candidate, if it is the first one.
 """
 PURGE_STEPS: Final = (
     {
@@ -160,7 +163,9 @@ PURGE_STEPS: Final = (
     {"of_member": "IF(member IS NULL, NULL, struct(purge))"},
     {"holder_purge": f"{_previous('of_member')}.purge"},
 )
-"""`purge`: the first that ends the pending record, as an OPENER. `holder_purge`: the holder's."""
+"""`purge`: the first purge that ends the record while it is pending, as an OPENER.
+`holder_purge`: the same for the holder.
+"""
 LAST_STEPS: Final = (
     {"is_purged": "coalesce(holder_purge.offset < offset, false)"},
     {
@@ -191,30 +196,31 @@ LAST_STEPS: Final = (
             IF(decides IS NULL, 'missed', 'applied') END""",
     },
 )
-"""The combined result. `is_purged`: a purge had ended the holder."""
+"""The combined result. `is_purged`: whether a purge had ended the holder before."""
 
 
 def with_generations(
     histories: DataFrame, purges: DataFrame | None, *, has_recalls: bool
 ) -> DataFrame:
-    """Return the histories, beside the scope, with GENERATION; null without a subject."""
+    """Return the histories (with their scope) with GENERATION, null for records without subject."""
     found = with_purges(with_subjects(histories, has_recalls=has_recalls), purges)
     found = in_steps(found, (*STEPS, *PURGE_STEPS, *LAST_STEPS))
     return found.select(*histories.columns, *GENERATION)
 
 
 def without_generations(histories: DataFrame) -> DataFrame:
-    """Return the same columns for records without an id."""
+    """Return the columns of `with_generations` for records without an id."""
     nothing = [f"CAST(NULL AS {kind}) AS {name}" for name, kind in GENERATION.items()]
     return histories.selectExpr("*", *nothing)
 
 
-# A record that the proxy has read is done once its verdict is not pending. Another end is then one
-# too many. A record that the proxy has not read is read again, by the settings in force then, so
-# only its ends are kept. Purges are kept, and records that affect an open one with the same id.
+# A record that the proxy has read is done once its verdict is not pending. Any further end is then
+# a violation. A record that the proxy has not read is read again by a later audit, by the settings
+# in force then, so only its ends are kept. Purges are kept, too, and records that affect an open
+# record with the same id.
 
 MOST_ENDS: Final = 2
-"""Ends kept of each kind. More are no other violation."""
+"""At most this many ends of each kind are kept. More ends would be the same violation."""
 _ARE_TWO: Final = "coalesce(outcome.end != last_outcome, false)"
 _HISTORY: Final = (
     *(*PLACE, "request", "subject", *KINDS_OF_END, *KINDS_OF_END.values(), "last_outcome"),
@@ -227,14 +233,16 @@ ruling.verdict IN {quoted(VIOLATIONS)} AND ({_ENDS} > request.known_ends
   OR (successors > 1 AND request.known_verdict NOT IN {quoted(VIOLATIONS)})
   OR request.known_verdict = 'missed')
 """
-"""`missed` was wrong if the record is delivered long after."""
+"""Whether a closed record has become a violation.
+For instance, `missed` was wrong if the named record is delivered long after.
+"""
 
 GETS_VERDICT: Final = f"""
 CASE WHEN request IS NULL THEN NOT {_IS_UNREAD}
   WHEN request.known_verdict IS NULL THEN offset >= audited_from AND offset < audited_to
   ELSE request.known_verdict IN {quoted(NOT_DONE)} OR ({_BROKEN_ANEW}) END
 """
-"""SQL: whether this audit judges the record. A closed one is judged again if newly broken."""
+"""SQL: whether this audit judges the record. A closed record is judged again if newly broken."""
 
 _MAY_BE_PENDING: Final = f"(request.is_blurred OR request.kind IS NULL) AND {_ENDS} = 0"
 IS_LEFT_OPEN: Final = f"""
@@ -255,18 +263,19 @@ NEEDED_FROM: Final = f"""
 min(IF({_IS_OPEN}, coalesce(prev_opener.offset, offset), NULL)) OVER (
   PARTITION BY partition, subject, IF(subject IS NULL, offset, NULL))
 """
-"""SQL: records of an id are kept from the opener of an open record's generation on."""
+"""SQL: the first offset from which records of an id are kept: the earliest open generation's."""
 
 _TELLS_OTHERS: Final = f"""
 (subject.ident IS NOT NULL OR request.kind = 'recall' OR {MISSED_ITS_PLACE} OR {_IS_OPEN})
 """
-"""Hops of a record without an id affect nothing once they are done."""
+"""Whether a record may affect others. Hops of a record without an id do not, once they are done."""
 _PURGES: Final = """
 (request.kind = 'purge' AND offset < next_offset
   AND (offset >= floor OR request.known_verdict IS NULL))
 """
-"""Whether a purge may meet a pending record: no record below the floor is pending.
-The next audit reads records that it met in mid-hop.
+"""Whether a purge may meet a pending record. No record below the floor is pending.
+A purge that is read for the first time is kept, because the next audit reads the records that it
+met in mid-hop.
 """
 IS_NEEDED: Final = f"""
 (coalesce({_IS_READ} AND offset >= needed_from AND {_TELLS_OTHERS}, false)

@@ -31,9 +31,9 @@ SAME: Final = {
     "value": "value_hash",
     "headers": "headers_hash",
 }
-"""Requests that a successor must repeat, and their columns."""
+"""Requests that a successor must repeat, and the columns that have them."""
 SAME_IF_REFUSED: Final = ("value", "headers")
-"""Also known of a successor that the proxy refused."""
+"""The names in SAME that are known even for a successor that the proxy refused."""
 FIRST_ORIGIN: Final = (
     "coalesce(request.first_origin, concat(ingress_topic, '/', partition, '/', offset))"
 )
@@ -51,7 +51,7 @@ def _pairs(names: Iterable[str]) -> dict[str, tuple[str, str]]:
 _IS_NEXT_ATTEMPT: Final = """
 (coalesce(next.request.hop_attempt, 0) - coalesce(request.hop_attempt, 0) BETWEEN 0 AND 1)
 """
-"""A hop adds one publish attempt, or none."""
+"""Whether the number of publish attempts is right: a hop adds one, or none."""
 _CHANGED: Final = f"""
 IF(next.request.kind = 'record',
   {differences({**_pairs(SAME), "attempt": ("true", _IS_NEXT_ATTEMPT)})},
@@ -70,12 +70,13 @@ HOPS: Final = {
     "from_offset": ("bigint", "coalesce(from_offset, request.hop_from)"),
     "first_ms": ("bigint", "greatest(first_ms, moved_ms, request.known_first_ms)"),
 }
-"""Columns of a record with a successor, then of a successor.
-`successors`: their number. `successor`: the offset of the first. `went_on_ms`: its earliest time.
-`keeps_due`: it has the same due. `changed_in`: the differences. `came_from`: the outcome of the
-predecessor; `moved` for a move that took its place. `from_offset`: the predecessor's offset; for a
-commit the half message's. `first_ms`: the earliest possible delivery of the first record of the
-hops, or of the last move.
+"""Columns of a record that has a successor, and after these, columns of a successor.
+`successors`: the number of successors. `successor`: the offset of the first one. `went_on_ms`: the
+earliest time at which it was written. `keeps_due`: whether it has the same due. `changed_in`: the
+requests that differ. `came_from`: the outcome of the predecessor, or `moved` for a move that took
+the predecessor's place. `from_offset`: the predecessor's offset, or the half message's for a
+commit. `first_ms`: the earliest possible delivery of the first record of the hops, or of the last
+move.
 """
 _FIRST_OFFSET: Final = (
     "try_cast(substring_index(IF(request.hop_from IS NULL, NULL, request.first_origin), '/', -1)"
@@ -86,7 +87,7 @@ _ENTRY_OFFSET: Final = f"""
 IF(request.kind IN {quoted(CONTROLS)}, NULL,
   coalesce(decision.offset, offset))
 """
-"""The offset that a successor names. For a half message that is the offset of its commit.
+"""The offset that a record's successor names: its own, or for a half message its commit's.
 The commit itself has no successor, though its own outcome may be unseen.
 """
 
@@ -99,7 +100,9 @@ _MAY_HAVE_MISSED: Final = f"""
 ({IS_MOVE} AND deliveries = 0 AND outcomes = 0 AND ended_as IS NOT NULL
   AND NOT coalesce(came_from = '{MOVED}', false))
 """
-"""Whether a move has no end, and its predecessor does not name it: unread, or unseen."""
+"""Whether a move has no end, and its predecessor does not name it.
+Either the proxy has not read the move, or the move's outcome is unseen.
+"""
 _IS_SUCCESSOR: Final = f"""
 (request.hop_from IS NOT NULL AND request.kind IN ('record', 'refused')
   AND NOT {MISSED_ITS_PLACE} AND NOT {_MAY_HAVE_MISSED})
@@ -121,7 +124,7 @@ IS_HOP: Final = f"""
 
 
 def with_hops(histories: DataFrame) -> DataFrame:
-    """Return hops (histories with generations) with HOPS."""
+    """Return histories of hops (with GENERATION) with HOPS."""
     found = histories.selectExpr("*", f"{_ENTRY_OFFSET} AS entry_offset")
     before = found.selectExpr(
         "partition",
@@ -153,21 +156,24 @@ def with_hops(histories: DataFrame) -> DataFrame:
 
 
 def without_hops(histories: DataFrame) -> DataFrame:
-    """Return the same columns for records that are no hops."""
+    """Return the columns of `with_hops` for records that are no hops."""
     nothing = [f"CAST(NULL AS {kind}) AS {name}" for name, (kind, _) in HOPS.items()]
     return histories.selectExpr("*", *nothing)
 
 
-# Purges end all pending records for some targets as they are read (docs/exactly-once.md#purges).
-# They are few, so each record is compared with the purges of its partition.
+# As the proxy reads a purge, it ends all pending records for some targets
+# (docs/exactly-once.md#purges). Purges are few, so each record is compared with the purges of its
+# partition.
 
 PURGE: Final = (
     "struct<offset:bigint,timestamp_ms:bigint,applied_ms:bigint,targets:string,from_ms:bigint,"
     "to_ms:bigint>"
 )
-"""`applied_ms`: the time of its outcome, null if unknown. `targets`: a Java regular expression."""
+"""`applied_ms`: the time of the purge's outcome, or null. `targets`: a Java regular expression."""
 PENDING_FROM: Final = f"IF({IS_MOVE}, offset, coalesce(request.hop_from, decision.offset, offset))"
-"""SQL: a purge behind this offset meets the record. A move had another due before it."""
+"""SQL: purges at later offsets meet the record. A move counts from its own offset, because it had
+another due before.
+"""
 
 
 def purges_in(histories: DataFrame) -> DataFrame | None:
@@ -201,12 +207,12 @@ def with_purges(histories: DataFrame, purges: DataFrame | None) -> DataFrame:
 
 
 def first_met(pending_from: str) -> str:
-    """Return SQL of the first of `purges` behind this offset."""
+    """Return SQL of the first of `purges` at a later offset than `pending_from`."""
     return f"get(filter(purges, one -> one.offset > {pending_from}), 0)"
 
 
 def met(target: str, due_ms: str, pending_from: str) -> str:
-    """Return SQL of the `purges` that end a record pending behind this offset."""
+    """Return SQL of the `purges` that end a record which is pending from this offset on."""
     return (
         f"filter(purges, one -> one.offset > {pending_from}"
         f" AND {due_ms} BETWEEN one.from_ms AND one.to_ms AND {target} RLIKE one.targets)"
@@ -263,7 +269,9 @@ _IS_PROVEN: Final = """
 coalesce(known_key IS NOT NULL AND xxhash64(known_key) = key_hash, false)
   OR coalesce(known_ident = ident, false)
 """
-"""A missing key proves nothing, even for a record without a key: xxhash64 of null is a number."""
+"""A missing key proves nothing, even for a record without a key.
+It must be excluded, because xxhash64 of null is a number.
+"""
 
 
 def without_unproven(histories: DataFrame, sighted: DataFrame) -> DataFrame:

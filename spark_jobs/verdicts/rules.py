@@ -109,14 +109,14 @@ coalesce(get(filter(lateness_limits, limit -> request.target RLIKE limit.targets
 IS_LATE: Final = f"""
 coalesce(coalesce({LATENESS_MS}, {OVERDUE_MS}) > coalesce({_ASKED_MS}, {USUAL_MS}), false)
 """
-"""SQL: whether it is later than allowed, or than usual without a limit."""
+"""SQL: whether the lateness is above the limit, or above USUAL_MS if there is no limit."""
 _IS_OVERDUE: Final = f"NOT settled_only AND {OVERDUE_MS} > {_ASKED_MS}"
-"""A continuous audit gives no such verdict: the record may still end."""
+"""A continuous audit gives no such verdict, because the record may still end."""
 _OVERDUE: Final = f"it has been due for {{{OVERDUE_MS}}} ms, {{{_ASKED_MS}}} ms are allowed"
 
-# A record that is read ends the pending record or half message with its id. That one is not
-# delivered later, except in the same transaction (docs/guide.md#cancel-and-replace). A recall or
-# move finds the record that it names by any id.
+# As the proxy reads a record, it ends the pending record or half message with the same id. The
+# ended record is not delivered later, except in the same transaction
+# (docs/guide.md#cancel-and-replace). A recall or move finds the record that it names by any id.
 
 TRANSACTION_MS: Final = 10_000
 """The records of one transaction are written within this time."""
@@ -149,7 +149,7 @@ _HAS_HOPPED: Final = "(request.first_origin IS NOT NULL OR request.hop_from IS N
 TARGET_PARTITION: Final = (
     "coalesce(request.target_partition, request.key_number % target_partitions)"
 )
-"""SQL: the target partition of a record; null for any partition."""
+"""SQL: the target partition of a record, or null if any partition is right."""
 _PARTITION: Final = f"CAST(coalesce({TARGET_PARTITION}, delivery.at_partition) AS int)"
 _EXPECTED: Final = {
     "topic": ("request.target", "delivery.topic"),
@@ -216,7 +216,7 @@ def _passed(time_ms: str, entry_offset: str) -> str:
 
 
 def _fired(entry_offset: str) -> str:
-    """Return SQL: whether it fired. A half message fires under the offset of its commit."""
+    """Return SQL: whether the record fired. A half message fires under its commit's offset."""
     return _passed("request.fires_ms", entry_offset)
 
 
@@ -226,8 +226,8 @@ _SUPERSEDED: Final = f"""
 """
 """A purged record may get its outcome later, by its due at the latest."""
 _OVERDUE_HALF: Final = f"(next_opener IS NULL AND {_passed('request.expires_ms', 'offset')})"
-"""The proxy writes that a half message expires, and ends it when it reads that.
-If a record with its id was written before, that record ends it.
+"""For a half message that expires, the proxy writes an `expire` record, and ends the half message
+as it reads this record. A record with the same id that was written before ends it instead.
 """
 _BY_A_MOVE: Final = f"""
 ({_ingested("offset")} AND ({MISSED_ITS_PLACE}
@@ -269,7 +269,7 @@ _AT_TARGET: Final = f"""
 CASE WHEN {TARGET_PARTITION} IS NULL THEN array_max(target_unseen)
   ELSE get(target_unseen, CAST({TARGET_PARTITION} AS int)) END
 """
-"""The unseen part of the record's target partition. Without a key it may be any partition."""
+"""The unseen part of the record's target partition, or of all, as without a key it may be any."""
 _MAY_BE_DROPPED: Final = f"""
 (overdue_rules IS NULL OR request.wanted_ms < overdue_known_ms OR exists(overdue_rules,
   rule -> rule.action = '{DROP}' AND request.target RLIKE rule.targets))
@@ -376,7 +376,7 @@ _MAY_HAVE_GONE: Final = f"""
 coalesce((successors > 0 OR next_opener.kind = 'purge')
   AND {_OWN_OUTCOME}.until_ms >= request.timestamp_ms, false)
 """
-"""Whether a move or purge may have ended it early, with an unseen outcome."""
+"""Whether a move or purge may have ended the record early, with an unseen outcome."""
 ENDLESS_RULES: Final = rules(f"""
 - pending: {{unseen_end.why}}
   if {_NO_END} AND unseen_end.is_open
@@ -395,16 +395,16 @@ ENDLESS_RULES: Final = rules(f"""
 - pending
   if {_NO_END}
 """)
-"""For records without delivery and without outcome."""
+"""Rules for records without delivery and without outcome."""
 
 # Outcomes: whether each is possible and true.
 
 NAMES_ONE: Final = "coalesce(outcome.detail LIKE 'purged by %', false)"
 """SQL: whether an outcome says that a purge ended its record."""
 EITHER: Final = "either"
-"""A control record may say applied or missed.
-It met a record between two publish attempts or with an unseen outcome, or it names a deleted
-record.
+"""Expected of a control record that may say applied or missed.
+It met a record between two publish attempts, or a record with an unseen outcome, or it names a
+deleted record.
 """
 
 
@@ -414,9 +414,9 @@ def named_by(purge: str) -> str:
 
 
 NAMES_ID: Final = ("cancelled", "replaced", "rolled-back", *CONTROL_OUTCOMES)
-"""These outcomes always name their record's id."""
+"""Outcomes that always name their record's id."""
 _DROPPED: Final = "contains(outcome.detail, '(release.overdue)')"
-"""Whether the setting release.overdue expired it. Then there is no dead letter."""
+"""Whether the setting release.overdue expired the record. Then there is no dead letter."""
 _MAY_FIRE: Final = "(request.kind = 'record' OR decision.kind = 'commit')"
 _SUPERSEDED_BY: Final = "coalesce(overtaken_by, next_opener)"
 """The last opener in mid-hop, or else the next opener."""
@@ -428,14 +428,14 @@ _MAY_BE_MOVED: Final = f"""
   AND coalesce(successor = outcome.next_offset, true)
   AND coalesce(keeps_due = (outcome.end = 'requeued'), true))
 """
-"""Whether a move can have taken its place: nothing had ended it before."""
+"""Whether a move can have taken the record's place, because nothing had ended the record before."""
 _WAS_TAKEN_BACK: Final = """
 coalesce(IF(request.kind = 'prepare', decision.kind = 'rollback' AND decision.offset < next_offset,
   request.kind = 'record' AND overtaken_by IS NOT NULL), false)
 """
-"""Whether it never fired: it was rolled back, or taken back as it arrived."""
+"""Whether the record never fired, because it was rolled back, or taken back as it arrived."""
 _BY_A_DEFECT: Final = f"coalesce(startswith(outcome.detail, '{DEFECT}: '), false)"
-"""Whether the proxy failed at it, which is possible at any time."""
+"""Whether a defect of the proxy ended the record, which is possible at any time."""
 _POSSIBLE: Final = f"""
 coalesce(CASE
   WHEN request.kind IN {quoted(CONTROLS)}
@@ -461,7 +461,7 @@ coalesce(CASE
 END, false)
 """
 """Whether the ingress log allows this outcome for this record.
-Records that came in mid-hop may be deleted together with the rewritten record.
+If a successor's predecessor is deleted, records that came in mid-hop may be deleted, too.
 """
 _SUPERSEDING: Final = sentence(
     f"the next record with its id is a {{{_SUPERSEDED_BY}.kind}}"
@@ -561,7 +561,7 @@ _HAS_READ_ON: Final = (
     "read_to >= log_end"
     f" AND NOT coalesce({WAS_MOVED} AND outcome.next_offset >= next_offset, false)"
 )
-"""Whether its successor, or the move that took its place, would have been read."""
+"""Whether the audit would have read the successor, or the move that took the record's place."""
 OUTCOME_RULES: Final = rules(f"""
 - contradicted: its outcome is {{outcome.end}}: {{{_WHY_NO_OUTCOME}}}
   if NOT {_POSSIBLE}
@@ -602,4 +602,4 @@ OUTCOME_RULES: Final = rules(f"""
 - its outcome: {{outcome.detail}}
   if true
 """)
-"""In order. The last rule holds for every record with an outcome."""
+"""The rules are in order. The last rule holds for every record with an outcome."""

@@ -40,5 +40,5 @@ VIOLATIONS: Final = {
     LATE: "arrived later than --max-lateness allows",
     OVERDUE: "has not ended, and is due for longer than --max-lateness allows",
 }
-"""Each breaks the guarantee."""
+"""Verdicts that break the guarantee."""
 DESCRIPTIONS: Final = {**SOUND, **VIOLATIONS}
