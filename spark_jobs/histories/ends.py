@@ -66,14 +66,14 @@ ENDS: Final[Schema] = {
 """Each record of a target, dead-letter or outcome topic, by the ingress record that it names.
 `partition`, `offset`: null if its origin is not `topic/partition/offset`. `end`: delivered,
 dead-letter, or the outcome's name. `is_bare`: a dead letter with only origin and reason.
-`size_bytes`: key and value of a delivery, headers of a dead letter. `is_attested`: `at_ms` is the
-broker's time.
+`size_bytes`: of key and value of a delivery, or of a dead letter's headers. `is_attested`: whether
+`at_ms` is the broker's time.
 """
 DELIVERED: Final = "delivered"
 DEAD_LETTER: Final = "dead-letter"
 CONTROL_OUTCOMES: Final = ("applied", "missed")
 HOP_OUTCOMES: Final = ("rolled", "requeued")
-"""The record continues in the ingress as its successor. A moved record may say `replaced`, too."""
+"""Outcomes of records with a successor in the ingress. A moved record may have `replaced`, too."""
 OUTCOMES: Final = (
     *("cancelled", "replaced", "dead-lettered", "rolled-back", "expired"),
     *HOP_OUTCOMES,
@@ -149,7 +149,7 @@ def check_backs(records: DataFrame) -> DataFrame:
 
 
 def deliveries(records: DataFrame, ingress: str) -> DataFrame:
-    """Return ENDS of RECORDS in targets. Records from elsewhere are skipped by their origin."""
+    """Return ENDS of RECORDS in targets. Records without an origin in our ingress are skipped."""
     return _ends(_stamped(records), ingress, _OF_DELIVERY)
 
 
@@ -218,7 +218,7 @@ REQUESTS: Final[Schema] = {**PARSED, **KNOWN}
 """PARSED and KNOWN. KNOWN is null for a record that is read for the first time."""
 PLACE: Final = ("partition", "offset")
 NOT_COMPARED: Final = ("target_key",)
-"""Its shorter fingerprint is compared instead."""
+"""Columns whose shorter fingerprint is compared instead."""
 KINDS_OF_END: Final = {"delivery": "deliveries", "outcome": "outcomes", "letter": "letters"}
 """Columns for the earliest end of each kind, and for the number of such ends."""
 
@@ -238,7 +238,7 @@ def record_histories(requests: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def _by_place(ends: DataFrame) -> DataFrame:
-    """Return one row a place. One repartition serves this and the join."""
+    """Return one row for each place. One repartition serves this grouping and the join."""
     by_time = ["at_ms", *(name for name in ENDS if name not in {*PLACE, "at_ms"})]
     rows = ends.repartition(*PLACE).selectExpr(
         *PLACE,
@@ -260,7 +260,7 @@ def _by_place(ends: DataFrame) -> DataFrame:
     return rows.groupBy(*PLACE, "alone").agg(*aggregates, last)
 
 
-# A move that takes its place continues the pending record there, as a hop does. A move that comes
+# A move that takes a pending record's place continues the record, as a hop does. A move that comes
 # too late says `missed` and changes nothing (docs/exactly-once.md#moved-records).
 
 IS_MOVE: Final = """

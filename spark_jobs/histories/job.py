@@ -77,7 +77,7 @@ _ADAPTER: Final = TypeAdapter(RepeatInputs)
 
 
 def read_repeat_inputs(text: str) -> RepeatInputs:
-    """Parse an `repeat.json`. Raises `ResultsRefused`."""
+    """Parse a `repeat.json`. Raises `ResultsRefused`."""
     try:
         return _ADAPTER.validate_json(text)
     except ValidationError as error:

@@ -1,6 +1,6 @@
 """The table of records that earlier audits left open, with their ends.
 An audit reads only rows that are due for review, share an id with other read rows or new records,
-or are named by something new.
+or are named by a new record or end.
 """
 
 from typing import Final, NamedTuple
@@ -23,7 +23,7 @@ from spark_jobs.tables import Tables
 TABLE: Final = "open"
 ALWAYS: Final = -(2**62)
 NEVER: Final = 2**62
-"""No audit has judged rows below ALWAYS yet."""
+"""Values of `review_ms`. Rows with a lower value than ALWAYS are not judged by any audit yet."""
 _REQUEST: Final = {name: kind for name, kind in REQUESTS.items() if name not in PLACE}
 _END: Final = {name: kind for name, kind in ENDS.items() if name not in PLACE}
 OPEN: Final[Schema] = {
@@ -36,10 +36,10 @@ OPEN: Final[Schema] = {
     "ends": f"array<{struct_of(_END)}>",
 }
 """Open records and their ends, by place.
-`review_ms`: every audit from then on (epoch ms) reads the row. With NEVER only something new asks
-for it. `id_hash`: of partition and subject; null without an id, except for hops and recalls.
-`request`: null if the proxy had not read the record. `ends`: the first of each kind, twice if there
-are more.
+`review_ms`: every audit from this time on (epoch ms) reads the row. A row with NEVER is read only
+for a new record or end. `id_hash`: of partition and subject; null without an id, except for hops
+and recalls. `request`: null if the proxy had not read the record. `ends`: the first end of each
+kind, twice if there are several.
 """
 _NEW_HASH: Final = f"""
 IF(ident IS NULL AND hop_from IS NULL AND recalled IS NULL, NULL,
@@ -116,8 +116,8 @@ class OpenRecords:
 
     def gather(self, requests: DataFrame, ends: DataFrame, at_ms: int) -> tuple[int, DataFrame]:
         """Add REQUESTS and ENDS that no audit has judged. The next audit reads all of their rows.
-        Return the new version of the table, and the rows of the requests. `at_ms` tells these rows
-        from earlier ones. Raises `ResultsRefused` as `put` does.
+        Return the new version of the table, and the rows of the requests. `at_ms` marks these rows,
+        to tell them from earlier rows. Raises `ResultsRefused` as `put` does.
         """
         before, review_ms = self.version, ALWAYS - at_ms
         columns = {

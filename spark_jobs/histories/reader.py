@@ -132,7 +132,7 @@ class PartitionState(NamedTuple):
     read_from: int
     """This audit and its predecessors read [read_from, read_to)."""
     closed_to: int
-    """Earlier audits judged the records below, except open ones."""
+    """Earlier audits judged the records below this offset, except open records."""
     audited_from: int
     """[audited_from, audited_to) gets verdicts."""
     audited_to: int
@@ -148,7 +148,7 @@ class PartitionState(NamedTuple):
     cursor: int
     """C."""
     known_from: int
-    """Requests below are unknown: they were not read, or their settings are gone."""
+    """Requests below this offset are unknown: they were not read, or their settings are gone."""
     floor: int
     """F."""
 
@@ -212,7 +212,7 @@ def known_from(span: Span, policies: Sequence[PolicyFrom]) -> int:
 
 
 def unverifiable(taken: Snapshot, before: ReadSoFar) -> list[Unverifiable]:
-    """Return ranges that retention deleted unread, if the audit begins there."""
+    """Return ranges that retention deleted before they were read, if the audit begins there."""
     closed = {number: span.closed_to for number, span in before.ingress.items()}
     gaps = [
         (one.partition, closed.get(one.partition, 0), one.start)
@@ -302,8 +302,8 @@ class PartitionTotal(NamedTuple):
 
 class ControlTotal:
     """The control total: each ingress record that was read got a verdict, or was skipped.
-    Spark counts records as it reads them, and verdicts in the written table. So a loss between the
-    two shows, such as workers that do not share the output folder.
+    Spark counts records as it reads them, and verdicts in the written table. This shows losses
+    between the two, for example if workers do not share the output folder.
     """
 
     def __init__(self) -> None:

@@ -71,7 +71,7 @@ def kafka_settings(bootstrap: str, pairs: Iterable[str] = ()) -> KafkaSettings:
 
 
 def _from_environment() -> dict[str, str]:
-    """Read the settings that `kafka-delay-proxy audit` passes on, so passwords are no arguments."""
+    """Read the settings that `kafka-delay-proxy audit` passes on. Arguments would show them."""
     try:
         found = json.loads(os.environ.get(VARIABLE) or "{}")
     except ValueError:
@@ -142,8 +142,9 @@ ASK_TIMEOUT_S: Final = 15.0
 SILENT_ASKS: Final = 12
 """A reader fails after this many waits of ASK_TIMEOUT_S in a row without a record."""
 SURE_ASKS: Final = 2
-"""After this many the reader asks whether the broker answers. A large batch takes long to unpack on
-a busy machine. Its client answers no question then, so another one asks.
+"""After this many such waits, another client asks whether the broker answers.
+The reader's own client answers no question while it unpacks a large batch, which takes long on a
+busy machine.
 """
 LED_WITHIN_S: Final = 15.0
 AGAIN_AFTER_S: Final = 0.2
@@ -154,7 +155,7 @@ UNREADABLE_BATCH: Final = {
     KafkaError._BAD_MSG,  # noqa: SLF001
     KafkaError._NOT_IMPLEMENTED,  # noqa: SLF001
 }
-"""A record batch exceeds the client's limits, is damaged, or is of an unknown kind."""
+"""Errors if a record batch exceeds the client's limits, is damaged, or is of an unknown kind."""
 LEADER_AWAY: Final = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -224,7 +225,7 @@ class Broker:
         return found
 
     def compacted(self, topics: Sequence[str]) -> set[str]:
-        """Return the compacted topics, without topics that DescribeConfigs hides."""
+        """Return the compacted topics among those whose settings the audit may describe."""
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         found = set()
         for first in range(0, len(asked), AT_ONCE):
@@ -268,8 +269,9 @@ class Broker:
     def messages(
         self, starts: Mapping[Place, int], *, take_unreadable: bool = False
     ) -> Iterator[tuple[Place, Message]]:
-        """Yield committed records from these offsets on, and a message with an error for each end.
-        `take_unreadable`: an unreadable batch is an end, too. Raises `AuditError` for other errors.
+        """Yield committed records from these offsets on.
+        At the end of each partition, yield a message with an error. With `take_unreadable`, do so
+        at an unreadable batch, too. Raises `AuditError` for other errors.
         """
         if not starts:
             return
@@ -300,7 +302,7 @@ class Broker:
     def first_messages(
         self, starts: Mapping[Place, int], *, take_unreadable: bool = False
     ) -> dict[Place, Message]:
-        """Return the first record from each of these offsets on, or the message of an end."""
+        """Return the first record from each of these offsets on, or the message at the end."""
         found: dict[Place, Message] = {}
         for place, message in self.messages(starts, take_unreadable=take_unreadable):
             found.setdefault(place, message)

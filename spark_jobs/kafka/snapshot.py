@@ -29,12 +29,12 @@ from spark_jobs.runtime.errors import (
 
 VERSIONS: Final = (1, 2, 3, 4)
 """Versions of committed metadata.
-2: the watermark was set back. Ends beyond it are not required until it is there again.
+2: the watermark was set back. Ends beyond it are not required until it has come there again.
 3: moves have missed, as their outcomes say.
 4: a purge is active. The outcomes of its records say so.
 """
 LAST_OFFSET: Final = 2**63 - 1
-"""The cursor if nothing is left at the watermark."""
+"""The cursor if no entry is left at the watermark's time."""
 OffsetRange = tuple[int, int]
 """Offsets [first, end) of a partition."""
 
@@ -101,8 +101,8 @@ class OverdueText(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Committed:
     """The proxy's committed position in a partition (docs/exactly-once.md#what-is-committed).
-    An ingress record at offset x with due d has ended iff x < next_offset and (d, x) <=
-    (watermark_ms, cursor). Without a commit next_offset is None, and nothing has ended.
+    An ingress record at offset x that fires at d has ended by itself if x < next_offset and
+    (d, x) <= (watermark_ms, cursor). Without a commit next_offset is None, and no record has ended.
     """
 
     partition: int
@@ -135,7 +135,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class IngressPosition:
-    """One ingress partition. The log holds [start, end), [audited_from, audited_to) is audited."""
+    """One ingress partition. The log has [start, end). Judged are [audited_from, audited_to)."""
 
     committed: Committed
     start: int
@@ -151,7 +151,7 @@ class IngressPosition:
 
     @property
     def next_offset(self) -> int:
-        """The first offset that the proxy has not read. Without a commit: the log's start."""
+        """The first offset that the proxy has not read, or without a commit the log's start."""
         committed = self.committed.next_offset
         return self.start if committed is None else committed
 
@@ -162,13 +162,13 @@ class EndRange:
 
     range: Range
     has_lost: bool
-    """Records before it were deleted, and no audit has read them."""
+    """Whether records before the range were deleted, and no audit has read them."""
     first_ms: int | None
     """The latest time at which the deleted records were written; None if unknown."""
     is_open: bool = False
     is_compacted: bool = False
     is_recreated: bool = False
-    """An earlier audit had read another topic of that name."""
+    """Whether an earlier audit had read another topic of that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class Snapshot:
 
     @property
     def ingress_ranges(self) -> list[Range]:
-        """All offsets of the ingress, audited or not. Successors may lie anywhere."""
+        """All offsets of the ingress, audited or not, because successors may lie anywhere."""
         return [
             Range(self.ingress_topic, one.partition, one.start, one.end) for one in self.ingress
         ]
@@ -216,9 +216,9 @@ class Selection:
     at_ms: int | None = None
     since_ms: int | None = None
     until_ms: int | None = None
-    """Exclusive."""
+    """Records with this timestamp or a later one are not selected."""
     offsets: Mapping[int, OffsetRange] = field(default_factory=dict)
-    """By partition."""
+    """Selected offsets by partition."""
 
     @property
     def is_limited(self) -> bool:
@@ -286,9 +286,9 @@ class SettingsTopic:
     ingress: str
     topic_id: str
     policies: dict[str, str] = field(default_factory=dict)
-    """JSON by digest, in the order written. A text with another digest is left out."""
+    """JSON by digest, in the order written. A text that does not have its digest is left out."""
     served: dict[int, tuple[PolicyFrom, ...]] = field(default_factory=dict)
-    """All policies by ingress partition. Committed metadata names only policies still needed."""
+    """All policies by ingress partition. Committed metadata names only those still needed."""
     hop_secrets: dict[str, bytes] = field(default_factory=dict)
     overdue: dict[str, OverdueText] = field(default_factory=dict)
     skipped: dict[int, dict[int, int]] = field(default_factory=dict)
@@ -324,7 +324,7 @@ class SettingsTopic:
 def settings_topic(
     broker: Broker, own: OwnTopics, group_id: str, topic_id: str, partitions: int
 ) -> SettingsTopic:
-    """Read the whole settings topic. `topic_id`: of the ingress."""
+    """Read the whole settings topic. `topic_id`: the id of the ingress topic."""
     held = SettingsTopic(group_id, own.ingress, topic_id)
     left = {(own.settings, number) for number in range(partitions)}
     for place, message in broker.messages(dict.fromkeys(left, OFFSET_BEGINNING)):
@@ -360,7 +360,8 @@ def with_earlier_policies(
 
 def first_timestamps(broker: Broker, starts: Mapping[Place, int]) -> dict[Place, int]:
     """Return the broker's time of the first committed record from these offsets on.
-    Earlier records are older. Producers' own times do not prove that, and are left out.
+    Earlier records are older than that. A producer's own timestamp does not prove this, and is
+    left out.
     """
     found = {}
     for place, message in broker.first_messages(starts).items():
@@ -448,7 +449,7 @@ def _unreadable_in(
     read: Iterable[Range],
     ends: Mapping[Place, int],
 ) -> Unreadable:
-    """Return skipped batches, and unreadable ones at the ends, where the proxy may stand."""
+    """Return skipped batches, and unreadable batches at the ends, which may stop the proxy."""
     at_ends = {one.place: one.end for one in read if one.end < ends[one.place]}
     first, stuck = broker.first_messages(at_ends, take_unreadable=True), {}
     for (_topic, partition), message in first.items():
@@ -467,7 +468,7 @@ def take_snapshot(
     wait_s: float | None = None,
 ) -> Snapshot:
     """Take steps 2 to 4 for these target topics, which must exist. `state` is step 1.
-    If a transaction stays open for `wait_s` (SETTLED_WITHIN_S), its partition is read up to there.
+    If a transaction stays open for `wait_s` (SETTLED_WITHIN_S), its partition is read up to it.
     Raises `RangeRefused` if no record is selected. Raises `IngressGrew` if partitions were added
     since step 1: ends of records in new partitions would seem to have no record.
     """

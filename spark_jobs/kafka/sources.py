@@ -23,7 +23,7 @@ LARGE_BYTES: Final = 32_000_000
 PART_BYTES: Final = 1_000_000
 """A larger key, value or header of a large record is replaced by its hash."""
 MOST_LARGE: Final = 50
-"""Spark reads the ranges between them one after the other, each as its own table."""
+"""The limit exists because Spark reads the ranges between large records one after the other."""
 Row = Mapping[str, Any]
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -48,8 +48,8 @@ class LargeRecords:
 
     def search(self, broker: Broker, hides_keys_of: Iterable[str]) -> bool:
         """Search the noted ranges. Return whether a new large record was found.
-        `hides_keys_of`: topics whose large keys are replaced, too. Elsewhere the key is needed to
-        check the partition. Raises `RangeRefused` beyond MOST_LARGE.
+        `hides_keys_of`: topics whose large keys are replaced, too. In other topics the key is
+        needed to check the partition. Raises `RangeRefused` if there are more than MOST_LARGE.
         """
         known = len(self._found)
         ranges, self._read = self._read, []
@@ -116,9 +116,9 @@ RECORDS: Final[Schema] = {
     "large_bytes": "bigint",
 }
 """A record of a topic.
-`timestamp_ms`: -1 for none. `headers`: null for a skipped record only. `is_attested`: the timestamp
-is the broker's own (LogAppendTime). `large_bytes`: size of key and value of a large record, with
-hashes in place of its parts; else null.
+`timestamp_ms`: -1 if there is none. `headers`: null for a skipped record only. `is_attested`: the
+timestamp is the broker's own (LogAppendTime). `large_bytes`: the size of key and value if they were
+replaced by hashes, else null.
 """
 
 COMMITTED: Final = {
@@ -138,7 +138,9 @@ Spark reads beyond a range that ends with a transaction's marker. With these set
 unpack the batch there.
 """
 ONE_BY_ONE: Final = {**BATCH_BY_BATCH, "kafka.max.poll.records": "1"}
-"""The batch of a large record may hold others. Records behind them are not unpacked."""
+"""The batch of a large record may hold other records.
+With these settings Spark reads the records before the large one, and does not unpack the large one.
+"""
 NEAR: Final = 20_000
 """This many offsets before an unreadable batch or a large record are read batch by batch."""
 READABLE: Final = Unreadable()
@@ -152,9 +154,9 @@ def records(
     large: LargeRecords | None = None,
 ) -> DataFrame:
     """Return the records in the ranges, as RECORDS. A skipped record has only its place.
-    `unreadable`: batches in their topic. `large`: records that Spark does not read. Records of
-    aborted transactions are left out. If retention deletes a part of a range first, the job fails
-    (`errors.explained`).
+    `unreadable`: unreadable batches of the ranges' topic. `large`: records that Spark does not
+    read. Records of aborted transactions are left out. If retention deletes a part of a range
+    before it is read, the job fails (`errors.explained`).
     """
     asked = [one for one in ranges if one.start < one.end]
     if not asked:
@@ -178,7 +180,7 @@ def records(
 def _apart(
     ranges: Iterable[Range], unreadable: Unreadable, large: LargeRecords
 ) -> tuple[list[Range], list[Range]]:
-    """Cut out skipped offsets and large records. Return the pieces far from them, and near."""
+    """Cut out skipped offsets and large records. Return pieces far from these, and pieces near."""
     far, near = list[Range](), list[Range]()
     for one in ranges:
         offsets = large.offsets(one)
@@ -203,7 +205,7 @@ def _left(one: Range, cut: Iterable[OffsetRange]) -> Iterator[Range]:
 
 
 def _one_of_each_partition(pieces: Iterable[Range]) -> list[list[Range]]:
-    """Group the pieces: Spark reads one range of a partition at a time."""
+    """Group the pieces, because Spark reads one range of a partition at a time."""
     by_place: dict[Place, list[Range]] = {}
     for piece in pieces:
         by_place.setdefault(piece.place, []).append(piece)

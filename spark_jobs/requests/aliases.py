@@ -1,7 +1,7 @@
 """Headers of other schedulers, translated to ours by the tables of docs/aliases.md.
-Our own headers are added behind them. They win over other schedulers' headers with the same
-purpose. Policies without aliases cost nothing. In the SQL `has`, `raw` and `text` look up a header
-by name.
+The translations are added behind the record's own headers. If a record has one of our headers, that
+header wins over other schedulers' headers with the same purpose. Policies without aliases cost
+nothing. In the SQL `has`, `raw` and `text` look up a header by name.
 """
 
 from collections.abc import Collection
@@ -146,8 +146,8 @@ def _karafka() -> tuple[Piece, ...]:
 
 def _rocketmq() -> tuple[Piece, ...]:
     """Return a delete, or a time with an id.
-    The level beats the seconds, then the milliseconds, then the instant. The clouds' instant must
-    agree with the chosen time.
+    A level counts before seconds, seconds before milliseconds, milliseconds before an instant. The
+    instant that cloud services write must agree with the chosen time.
     """
     level, is_delete = _number("DELAY", SIGNED), "has(TIMER_DEL_UNIQKEY)"
     has_level = f"has(DELAY) AND ({level} IS NULL OR {level} > 0)"
@@ -200,7 +200,9 @@ def _nats() -> tuple[Piece, ...]:
 
 
 def _spring() -> tuple[Piece, ...]:
-    """Return due and failures from big-endian bytes. Spring writes the next delivery's number."""
+    """Return the due and the attempt, from big-endian bytes.
+    Spring writes the number of the next delivery, which is 2 after the first failure.
+    """
     due, count = ("retry_topic-backoff-timestamp", "retry_topic-attempts")
 
     def size(name: str) -> str:

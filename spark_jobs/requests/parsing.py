@@ -52,12 +52,12 @@ CONTROLS: Final = (*TAKE_BACK, *DECISIONS)
 KINDS: Final = (RECORD, names.PREPARE, *DECISIONS, *TAKE_BACK, REFUSED)
 
 CHECKS: Final = "struct<topic:string,first_ms:bigint,interval_ms:bigint,most:bigint>"
-"""The topic of check-backs, the time of the first, the interval, and their greatest number."""
+"""Topic of check-backs, time of the first one, interval between them, and their highest number."""
 PLACE: Final = ("partition", "offset", "timestamp_ms")
 LONGEST_ID_BYTES: Final = 256
 FIRST_MS: Final = 0
 LAST_MS: Final = 2**63 - 1
-"""A purge without times covers everything between the two."""
+"""A purge without times covers all dues from FIRST_MS to LAST_MS."""
 LATEST_MS: Final = 10**15 - 1
 """A later timestamp does not come from a clock."""
 LONGEST_HOP_MS: Final = 7 * DAY_MS
@@ -96,7 +96,7 @@ _RECALLED: Final = rf"""
 IF(startswith(text(recall), {_OF_RECALLS}) AND {_NAMED} RLIKE R'\A(0|[1-9][0-9]{{0,17}})\z'
   AND try_cast({_NAMED} AS bigint) < offset, try_cast({_NAMED} AS bigint), NULL)
 """
-"""The offset of an earlier record of its partition that a recall names; else null."""
+"""The offset that a recall names, if an earlier record of the recall's partition, else null."""
 _IS_SERVED: Final = f"""
 (IF(has(transaction), {_serves("transaction")}, NOT has(id) OR {_serves("replace")})
   AND (NOT {_any("retry-group", "attempt")} OR {_serves("retry")}))
@@ -164,7 +164,7 @@ _TRANSACTION_CODE: Final = f"IF(has(transaction) AND NOT {_TAKES_BACK}, {_DECISI
 _MOVE_CODE: Final = codes_in("""
 - hop-bad: (has(hop-fires) OR has(hop-due)) AND NOT (has(hop-fires) AND has(hop-due))
 """)
-"""A record that takes another one's place states both times of that record."""
+"""A move states both times of the record whose place it takes: when it fires, and its due."""
 _ASKED_KIND: Final = f"""
 CASE WHEN NOT is_special THEN '{RECORD}'
   WHEN has(cancel) THEN '{CANCELS}' WHEN {_IS_RECALL} THEN '{RECALLS}'
@@ -249,7 +249,7 @@ _TIME: Final = {
       CASE WHEN is_given_up THEN NULL WHEN has(deliver-at) THEN text(deliver-at)
         WHEN has(delay) THEN text(delay) ELSE text(level) END""",
 }
-"""The header with the time that counts. A record that failed too often is given up at once."""
+"""The header with the time that counts. A record that failed too often ends without delay."""
 _ASKED_MS: Final = f"""
 CASE WHEN time_name = '{_AT}' THEN coalesce(time_number, {rfc_3339_ms("time_text")})
   WHEN time_name = '{_DELAY}'
@@ -267,7 +267,7 @@ _DUE_CODE: Final = codes_in(f"""
 - time-past: time_name = '{_AT}' AND NOT has(hop-from) AND {_PAST_MS} > policy.max_past_ms
 - delay-too-long: time_name IS NOT NULL AND NOT has(hop-from) AND {_AHEAD_MS} > policy.max_delay_ms
 """)
-"""A record that continues another one was accepted before."""
+"""A record that continues another record was accepted before, so some checks are left out."""
 _NOT_BEFORE_MS: Final = f"""
 IF(has(hop-not-before), least({digits("text(hop-not-before)")},
   try_add(timestamp_ms, greatest(policy.max_delay_ms, CAST({LONGEST_HOP_MS} AS bigint)))), NULL)
@@ -376,7 +376,7 @@ names. `needs_proof`: known_key or known_ident must prove that the recall knows 
 `ingress_key_hash`: of the key that may prove it. `purge_from_ms`, `purge_to_ms`: the first and last
 due of a purge, whose target is a pattern. `moved_fires_ms`, `moved_due_ms`: the times that a move
 states for its predecessor. `is_blurred`: a header name has U+FFFD, or is not UTF-8. The proxy
-refuses only the second. Java shows both alike.
+refuses only names that are not UTF-8, but Java shows both alike.
 """
 
 
@@ -483,7 +483,7 @@ def parsed(records: DataFrame, policies: Policies) -> DataFrame:
 
 
 def _with_policy(records: DataFrame, ranges: DataFrame) -> DataFrame:
-    """Return each record with its policy's number. `is_blurred` is null for a skipped one."""
+    """Return each record with its policy's number. `is_blurred` is null for a skipped record."""
     ranges = ranges.withColumnsRenamed({"partition": "policy_partition", "policy": "policy_number"})
     in_force = f.expr(
         "partition = policy_partition AND offset >= first_offset AND offset < until_offset"

@@ -45,7 +45,7 @@ ALWAYS_THERE: Final = frozenset(
 )
 NO_KEYS: Final = HopKeys("", {})
 PROTOCOL: Final = 2
-"""The only released one."""
+"""The only version of the protocol that was released."""
 
 RETRY: Final = "struct<delays_ms:array<bigint>,max_attempts:int>"
 RANGES: Final[Schema] = {

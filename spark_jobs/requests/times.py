@@ -30,7 +30,9 @@ def digits(text: str, longest: int = MAX_DIGITS) -> str:
 
 
 def plain_digits(text: str) -> str:
-    """Return the same without a regular expression. The cast alone accepts signs and fractions."""
+    """Return SQL of the same number without a regular expression.
+    A cast alone would accept signs and fractions.
+    """
     return f"""
       IF({text} BETWEEN '0' AND '9~' AND substring({text}, -1, 1) BETWEEN '0' AND '9'
         AND octet_length({text}) <= {MAX_DIGITS} AND NOT contains({text}, '.'),

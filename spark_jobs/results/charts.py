@@ -48,11 +48,11 @@ STYLE: Final[dict[Any, Any]] = {
 }
 ONLY_IN_FILES: Final = re.compile(r"<metadata>.*?</metadata>|(?<=<g) id=\"[^\"]*\"", re.DOTALL)
 DECIMALS: Final = re.compile(r"(\d+\.\d\d)\d+(?![\d<])")
-"""Invisible decimals outside of labels."""
+"""The third and further decimals of a coordinate, which are invisible. Labels are not matched."""
 
 
 class Width(NamedTuple):
-    """A chart's width: name in the style sheet, points, and most times on the axis."""
+    """A chart's width: its name in the style sheet, its points, and the limit of times shown."""
 
     name: str
     points: int
@@ -138,13 +138,13 @@ PLANS: Final = {
         NO_LEGEND,
     ),
 }
-"""`lateness`: of deliveries, by due. `over_time`: due and delivered records above pending ones.
-`violations`: a row for each verdict.
+"""`lateness`: the lateness of deliveries, by due. `over_time`: due and delivered records, and a
+second panel of pending records. `violations`: a row for each verdict.
 """
 
 
 def chart(name: str, seen: Timeline, width: Width) -> str:
-    """Draw one of PLANS; empty without anything to draw."""
+    """Draw one of PLANS. Return '' if there is nothing to draw."""
     plan = PLANS[name]
     heights = plan.heights(seen)
     if not heights:

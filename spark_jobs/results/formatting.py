@@ -13,13 +13,13 @@ from proxy.logs import plain
 UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 MOST_ROWS: Final = 1000
 WIDEST: Final = 10_000
-"""Characters in a row. The window wraps longer rows, but Rich would cut them."""
+"""Width of a printed row in characters. The terminal wraps rows, but Rich would cut them."""
 STARTS: Final = frozenset({"minute_ms", "hour_ms"})
 MOMENTS: Final = frozenset(
     {"asked_ms", "at_ms", "audit_at_ms", "delivered_ms", "due_from_ms", "due_ms", "ended_ms"}
     | {"first_ms", "last_ms", "timestamp_ms", "until_ms"}
 )
-"""Columns with points in time. STARTS are shown to the minute. Other `_ms` are durations."""
+"""Columns with points in time. STARTS are shown to the minute. Others in `_ms` are durations."""
 
 
 def thousands(number: int) -> str:

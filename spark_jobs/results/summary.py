@@ -127,9 +127,9 @@ class Audited:
 class Summary:
     """The figures of an audit.
     `late`, `overdue`: later than allowed or usual. They are violations only with a limit.
-    `until_ms`: all is judged up to then. `not_judged`: counts by reason. `attested`, `claimed`:
-    deliveries with the broker's time, and with the proxy's. `believed`: dead letters whose reason
-    no topic shows. `control`: records read and judged, by ingress partition.
+    `until_ms`: all records up to it are judged. `not_judged`: counts by reason. `attested`,
+    `claimed`: deliveries with the broker's time, and with the proxy's. `believed`: dead letters
+    whose reason no topic shows. `control`: records read and judged, by ingress partition.
     """
 
     verdicts: dict[str, int]
@@ -201,8 +201,8 @@ def with_pending(summary: Summary, count: int) -> Summary:
 
 
 # The audits of one location. The Delta table `audits` has a row for each audit, written last.
-# Without it an audit does not exist, even if other tables have its rows. On this machine's disk the
-# newest audit's report and figures lie beside the tables as files.
+# Without this row an audit does not exist, even if other tables have its rows. On this machine's
+# disk, the newest audit's report and figures lie beside the tables as files.
 
 TABLE: Final = "audits"
 AUDITS: Final[Schema] = {
@@ -219,11 +219,11 @@ AUDITS: Final[Schema] = {
     "report": "string",
 }
 """A row for each audit.
-`audit`: its name. Names sort by time. `at_ms`: the audited instant. `until_ms`: all is judged up to
-then. `goes_on_from`: the audit before it, null if everything was read. `result`: as in
-`summary.json`, or PORTION. `read`: its progress. `open_version`: of the table `open`. Both are null
-if options limited the audit, and no audit continues it. `summary`, `repeat_inputs`: the texts of
-the files. `report`: the page.
+`audit`: its name. Names sort by time. `at_ms`: the audited instant. `until_ms`: all records up to
+it are judged. `goes_on_from`: the audit that this audit continues, null if it read everything.
+`result`: as in `summary.json`, or PORTION. `read`: the progress. `open_version`: the version of the
+table `open`. Both are null if options limited the audit, and no audit continues it. `summary`,
+`repeat_inputs`: the texts of the files. `report`: the page.
 """
 SUMMARY: Final = "summary.json"
 REPORT: Final = "report.html"
@@ -315,7 +315,7 @@ def row_of(
     before: MadeAudit | None,
     repeat_inputs: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the row of AUDITS of an audit that no other continues."""
+    """Return the row of AUDITS of an audit that no other audit continues."""
     return {
         "audit": name,
         "at_ms": summary.audited.at_ms,

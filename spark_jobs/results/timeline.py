@@ -29,8 +29,8 @@ TIMES: Final = {
     "wrong": "IF(is_violation, coalesce(greatest(due_ms, timestamp_ms), ended_ms), NULL)",
 }
 """SQL of the times of a record, epoch ms.
-`due`: of a delivered record. A record is pending from `written` to `ended`. If it is done without a
-visible end, both are null. `wrong`: when a violation was due, or when its end was written.
+`due`: when a delivered record was due. A record is pending from `written` to `ended`. If it is done
+without a visible end, both are null. `wrong`: when a violation was due, or its end was written.
 """
 _COUNTED: Final = ("+", "-", "-due")
 """Written, ended otherwise, and delivered. No verdict has such a name."""
