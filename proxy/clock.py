@@ -41,7 +41,7 @@ class Moment(NamedTuple):
 
 
 class Clock:
-    """Wall time, at most `max_step_ms` ahead of the broker's time, or of monotonic time if none."""
+    """Wall time, at most `max_step_ms` ahead of the broker's time (if unknown: monotonic time)."""
 
     def __init__(
         self,

@@ -168,7 +168,7 @@ class RunTimeControls:
         return self.paused, self.resumed, limits, self.is_ingest_paused
 
     def take(self, key: str, value: bytes | None) -> None:
-        """Take a record with a key of CONTROLS. After a ValueError the last one stays in force."""
+        """Take a record of CONTROLS. After a ValueError the previous record stays in force."""
         group_id = self._group_id
         if key == settings_key(INGEST, group_id, "paused"):
             self.is_ingest_paused = value is not None

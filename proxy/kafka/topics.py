@@ -49,8 +49,8 @@ class Replication(NamedTuple):
 
 
 def replication_for(topics: TopicSettings, brokers: int) -> Replication:
-    """Return the replication of the settings. By default there are up to three replicas, and one of
-    them need not confirm a write."""
+    """Return the replication of the settings. By default there are up to three replicas. All but
+    one must confirm a write."""
     factor = topics.replication_factor or min(ENOUGH, max(1, brokers))
     return Replication(factor, topics.min_insync_replicas or max(1, factor - 1))
 

@@ -100,7 +100,7 @@ WITH_ID: Final = (Scheduled, RejectedHop, Cancel, Prepare, Decision)
 
 
 class UsualRecords(NamedTuple):
-    """Usual records in order. `named`: those of `entries` with an id. `idents`: their ids."""
+    """Usual records in order. `named`: the entries that have an id. `idents`: their ids."""
 
     entries: Sequence[Entry]
     named: Sequence[Entry]

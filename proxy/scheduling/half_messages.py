@@ -18,7 +18,7 @@ HELD_BYTES: Final = 32 * 1024 * 1024
 READ_AT_ONCE: Final = 32
 CHECK_BACK_BYTES: Final = 8 * 1024 * 1024
 """Check-backs carry the whole message. A transaction with this many bytes of check-backs takes no
-more of them."""
+other one."""
 LOST: Final = 0
 """Stands for a check-back's number, if the half message is no longer in the ingress."""
 

@@ -155,7 +155,7 @@ class Shard:
         return self.store.pending() - self.register.tombstones_by_target().total
 
     def pending_by_target(self) -> TargetCounts:
-        """Count the pending records by target. Only a bounded number of targets has own counts."""
+        """Count the pending records by target. If there are many, some share a count."""
         return self.store.pending_by_target().without(self.register.tombstones_by_target())
 
     def scan(

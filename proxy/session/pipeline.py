@@ -327,7 +327,7 @@ class Pipeline:
         return plans
 
     def _publish(self, plans: Mapping[int, Plan], at: Moment) -> None:
-        """Make one transaction of these plans. Its commit is not waited for."""
+        """Begin one transaction with these plans, and do not wait for its commit."""
         if not plans:
             return
         started_s = time.monotonic()
