@@ -56,7 +56,7 @@ class Progress:
     """The progress in one partition. Offsets are -1 until a record was read."""
 
     topic_id: str | None = None
-    """None: unknown."""
+    """The topic's id, or None if it is unknown."""
     is_gone: bool = False
     """The topic was missing at the last check, so nothing is committed."""
     committed: int = -1
@@ -125,7 +125,7 @@ class Backlog:
         self.partitions[place.topic_partition].done(place.offset)
 
     def failed(self, place: Place, request: Request) -> None:
-        """Keep the retry request of a failed record. The record is done once it is stored."""
+        """Keep the retry request of a failed record. The record is done once this is stored."""
         self.records += 1
         self._requests[place] = request
         self.request_bytes += request.size_bytes
@@ -140,7 +140,7 @@ class Backlog:
             self.partitions[place.topic_partition].done(place.offset)
 
     def crowded(self, share: int = 1) -> set[Partition]:
-        """Return the partitions beyond their limits, divided by `share`."""
+        """Return the partitions that have reached their limits, which are divided by `share`."""
         return {
             partition
             for partition, one in self.partitions.items()
@@ -179,7 +179,7 @@ class Backlog:
 def settle(
     consumer: Consumer, writer: IngressWriter, backlog: Backlog, look: Callable[[], None]
 ) -> None:
-    """Store the retry requests, then commit the offsets. A crash in between repeats both.
+    """Store the retry requests, then commit the offsets. A crash in between repeats the requests.
 
     `look` checks that the topics still exist, or raises NoAnswer.
     Raises RetryNotStored, and the errors of `commit`.

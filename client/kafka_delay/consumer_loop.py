@@ -45,11 +45,11 @@ log = logging.getLogger("kafka_delay")
 
 
 class LogsBeganAnew(Exception):
-    """Some partitions have other records now. Another consumer must continue."""
+    """Topics were recreated, so partitions have other records. A new consumer must continue."""
 
 
 class Pauses:
-    """The paused partitions. Each pause makes librdkafka fetch records again."""
+    """The paused partitions. Pauses are rare, because each makes librdkafka fetch records again."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -172,13 +172,13 @@ class ConsumerLoop:
         return taken > 0
 
     def _is_full(self) -> bool:
-        """Return whether enough records wait. A full consumer stays full until half are done."""
+        """Return whether enough records wait. A full consumer stays full until half are handled."""
         handling, share = self._handling, 2 if self._pauses.is_all else 1
         is_large = handling.waiting_bytes >= MOST_BYTES // share
         return is_large or handling.waiting >= MOST_WAITING // share
 
     def _crowded(self) -> AbstractSet[Partition]:
-        """Return the partitions to pause. A paused partition resumes when half is done."""
+        """Return the partitions to pause. A paused partition resumes at half of its limits."""
         backlog, handling = self._backlog, self._handling
         still = backlog.crowded(share=2) | handling.crowded(MOST_HELD_BYTES // 2)
         now = backlog.crowded() | handling.crowded(MOST_HELD_BYTES)
@@ -364,7 +364,7 @@ class ConsumerLoop:
     def _drain(self, gone: Collection[Partition], until_s: float) -> None:
         """Wait for handlers of revoked partitions, and commit.
 
-        After a refused commit no other is tried, because it needs a poll first.
+        After a refused commit no other commit is tried, because that needs a poll first.
         """
         is_taken = True
         while self._handling.is_at_work(gone) and time.monotonic() < until_s:

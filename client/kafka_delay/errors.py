@@ -80,7 +80,7 @@ class StillUnsent(ClientError):
 
 
 class TransactionFailed(ClientError):
-    """A Kafka transaction was aborted. None of its records is visible. Try it again.
+    """A Kafka transaction was aborted. No record of it is visible. Try the transaction again.
 
     librdkafka may fail the next transaction, too (OUT_OF_ORDER_SEQUENCE_NUMBER).
     """
@@ -97,8 +97,8 @@ class TransactionFailed(ClientError):
 class TransactionInDoubt(TransactionFailed):
     """The broker has not confirmed a commit, so its result is unknown.
 
-    Records with ids may be sent again, because they replace.
-    The next transaction first asks for the result. It raises this again while it is unknown.
+    Records with ids may be sent again, because they replace the earlier ones.
+    The next transaction first asks for the result. It raises this error again if there is none.
     """
 
     _remedy = ". Begin another transaction: it first asks for the result of this one"

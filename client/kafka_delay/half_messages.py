@@ -1,6 +1,6 @@
 """Half messages: records that are delivered only if the producer's own transaction commits.
 
-They work like RocketMQ's TransactionMQProducer (docs/guide.md#half-messages).
+The producer works like RocketMQ's TransactionMQProducer (docs/guide.md#half-messages).
 """
 
 import logging
@@ -109,9 +109,9 @@ class TransactionResult:
     half: Receipt
     """The receipt of the half message."""
     decision: Future[Receipt] | None
-    """The receipt of the commit or rollback. None for UNKNOWN.
+    """The future of the receipt of the commit or rollback. None for UNKNOWN.
 
-    If it fails, a check-back decides.
+    If the future fails, a check-back decides.
     """
 
 
@@ -119,13 +119,13 @@ class TransactionalDelayProducer:
     """A producer of records that appear only if a local transaction succeeds.
 
     It stores a half message, runs the local transaction, then sends commit or rollback.
-    If the process dies in between, the proxy asks on the check topic.
+    If the process dies in between, the proxy asks by a check-back in the check topic.
 
     - `config`: the settings of confluent_kafka.Producer, without `transactional.id`.
     - `listener`: its `check` answers check-backs.
     - `check_topic`: the topic of check-backs. It is created if it is missing.
     - `ingress`: the proxy's ingress topic.
-    - `group`: the consumer group of check-backs. Any of its processes answers. The
+    - `group`: the consumer group of check-backs. Any process of the group answers. The
       default is `<check_topic>.listeners`.
     - `consumer_config`: more settings for the consumer of check-backs.
     - `in_background`: answer check-backs in a thread. If it is False, call `serve_checks`.
@@ -184,8 +184,8 @@ class TransactionalDelayProducer:
         """Store the half message, run `local_transaction(half)`, and send its result.
 
         The local transaction should store `half.id`, so that `listener.check` can find it.
-        If it returns UNKNOWN or None, a check-back decides.
-        An exception is raised here, and a check-back decides.
+        If the local transaction returns UNKNOWN or None, a check-back decides.
+        If it raises, this method raises the same exception, and a check-back decides.
 
         - `immunity`: the time before the first check-back, 6 s by default.
         - `id`: the transaction's id, a new UUID by default.

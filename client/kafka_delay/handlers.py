@@ -23,7 +23,7 @@ FEW_WAITING: Final = 50
 SAY_EVERY_S: Final = 60.0
 """Interval of log lines while no handler begins or ends."""
 BEGINS_WITHIN_S: Final = 10.0
-"""The time in which a free handler begins on any machine."""
+"""A free handler begins within this time, even on a slow machine."""
 CANCELLED_WITHIN_S: Final = 1.0
 """The time in which a cancelled task should end."""
 
@@ -55,7 +55,7 @@ class Job:
     """The time at which a suspended job may begin."""
     started_s: float = 0.0
     is_dropped: bool = False
-    """Its partition was revoked. Its result is ignored, unless it ends the consumer."""
+    """The record's partition was revoked. The result is ignored, unless it ends the consumer."""
 
     @property
     def partition(self) -> Partition:
@@ -72,7 +72,7 @@ class Runner(Protocol):
         """Take jobs, if there are some."""
 
     def give_up(self, job: Job) -> None:
-        """Stop waiting for a job. It may end later."""
+        """Stop waiting for a job. Its handler may still run."""
 
     def close(self) -> None:
         """Take no more jobs."""
@@ -121,12 +121,13 @@ class Handling:
         self._added = self._put_first = 0
         self.waiting_bytes = 0
         self.behind = 0
-        """Jobs queued behind their key. Jobs behind a suspended job do not count."""
+        """Jobs queued behind a job of their key. Jobs behind a suspended job do not count."""
         self.held_bytes = Counter[Partition]()
-        """Bytes of suspended jobs, and of jobs queued behind their key."""
+        """Bytes of suspended jobs, and of jobs queued behind a job of their key."""
         self._is_over = False
         self._moved_s = self._said_s = now_s()
-        """When a handler last began or ended, or no record waited. When the log last said this."""
+        """Two times: when a handler last began or ended, or no record waited; and when the log last
+        said that no handler does."""
         self._idle_since_s: float | None = None
         """The time since which records are ready and no handler is at work. None: otherwise."""
 
@@ -183,7 +184,7 @@ class Handling:
         return max(0.0, due_s - self._now_s())
 
     def crowded(self, most_bytes: int) -> set[Partition]:
-        """Return the partitions whose suspended and queued records have that many bytes."""
+        """Return the partitions whose suspended and queued records have at least `most_bytes`."""
         with self._changed:
             held = self.held_bytes.items()
             return {partition for partition, held_bytes in held if held_bytes >= most_bytes}
@@ -202,7 +203,7 @@ class Handling:
             self._free_key(record)
 
     def suspend(self, record: Received, wait_s: float) -> None:
-        """Handle a failed record again after `wait_s`. Its key waits for it."""
+        """Handle a failed record again after `wait_s`. Other records with its key wait."""
         with self._changed:
             self._put_first -= 1
             job = Job(record, self._put_first, self._now_s() + wait_s)
@@ -227,7 +228,7 @@ class Handling:
             self._runner.wake(self)
 
     def take(self) -> Job | None:
-        """Return the next job. None: no job is ready, or `parallel` jobs are at work."""
+        """Return the next job, or None if no job is ready or `parallel` jobs are at work."""
         with self._changed:
             is_enough = self._is_over or len(self._at_work) >= self._parallel
             if is_enough or not self._ready or not self._may_begin():

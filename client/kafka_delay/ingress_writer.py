@@ -57,7 +57,7 @@ class IngressWriter:
         """Queue a record. The future returns its receipt or raises NotStored.
 
         Raises NotStored.
-        Raises QueueFull if the queue stays full for `max_block_s`, and at once in a callback.
+        Raises QueueFull if the queue stays full for `max_block_s`. In a callback it does not wait.
         """
         if self._is_closed:
             raise ClientError("the producer is closed: open another")
@@ -124,7 +124,7 @@ class IngressWriter:
 
 
 class _Reports:
-    """The polling thread of a writer. It has no reference to the writer, which can be freed."""
+    """The polling thread of a writer. It has no reference to it, so that a writer can be freed."""
 
     def __init__(self, producer: Producer) -> None:
         self.unconfirmed = 0

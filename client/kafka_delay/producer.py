@@ -45,7 +45,7 @@ log = logging.getLogger("kafka_delay")
 
 
 class BatchFailed(ClientError):
-    """Some records of a batch are not stored. Send these again."""
+    """Some records of a batch are not stored. Send these records again."""
 
     def __init__(
         self, receipts: Sequence[Receipt | None], failures: Mapping[int, ClientError], what: str
@@ -53,9 +53,9 @@ class BatchFailed(ClientError):
         index, first = min(failures.items())
         super().__init__(f"{what}; record {index}: {first}")
         self.receipts = list(receipts)
-        """A receipt for each record in order, None for a failure. Ends at the last record sent."""
+        """The receipt of each record that was sent, in order. None for a record that failed."""
         self.failures = dict(failures)
-        """The errors by the record's index."""
+        """The error of each failed record, by the record's index."""
 
 
 class _Producer(ABC, Generic[SentT]):
@@ -80,7 +80,7 @@ class _Producer(ABC, Generic[SentT]):
         on_delivery: OnDelivery | None = None,
         **options: Unpack[SendOptions],
     ) -> SentT:
-        """Send a record that appears in `topic` later, or at once if no time is given.
+        """Send a record that appears in `topic` later, or immediately if no time is given.
 
         Return the future of its Receipt. The asyncio producer returns the Receipt.
 
@@ -88,14 +88,15 @@ class _Producer(ABC, Generic[SentT]):
 
         - `delay`: a timedelta, or text such as `30s`.
         - `deliver_at`: an aware datetime, epoch milliseconds, or RFC 3339 text with a zone.
-        - `level`: a delay level, 1 the shortest.
+        - `level`: a delay level. Level 1 is the shortest.
 
-        `id` names the record for `cancel`. The record replaces the pending record of this id.
+        `id` names the record for `cancel`. The record replaces the pending record with the same id.
         `partition` is the target's partition. Without it the key decides.
         `on_delivery(error, message)` runs before the future is done, in the producer's thread or in
         a flushing thread.
 
-        Raises RequestRefused for an argument, and NotStored.
+        Raises RequestRefused for an argument that the proxy could not serve.
+        Raises NotStored if the record cannot be sent. The future may raise it, too.
         Raises QueueFull if the queue stays full for `max_block_s`.
         """
         record = DelayedRecord(topic, value, key, headers, **options)
@@ -141,7 +142,7 @@ class _Producer(ABC, Generic[SentT]):
         """Ask the proxy to cancel the record of a receipt or origin.
 
         Return the recall's receipt, as `send` does. Its outcome is `applied` or `missed`.
-        Beside an origin give the record's `key`, or its `id`, as proof.
+        With an origin, also give the record's `key` or `id`, as proof.
         A recall costs the proxy more than `cancel`.
         """
         return self._sent(recall(receipt, self.ingress, key, id), on_delivery)
@@ -176,12 +177,12 @@ class DelayProducer(_Producer[Future[Receipt]]):
         """Send records, and return all receipts in order.
 
         Any iterable works. At most 10,000 records or 32 MiB wait for the broker at a time.
-        Without `transaction` the other records are stored if some fail.
+        Without `transaction`, some records may fail while the others are stored.
 
-        With `transaction` all records are stored, or none. The producer needs a `transactional.id`.
-        The batch must end within `transaction.timeout.ms` (60 s by default).
-        A list is sent a second time if the first transaction was aborted and no record caused it.
-        This happens after a week without use, because the broker forgets the id.
+        With `transaction`, all records are stored, or no record is. The producer needs a
+        `transactional.id`. The batch must end within `transaction.timeout.ms` (60 s by default).
+        A list is sent a second time if the first transaction was aborted and no record caused this.
+        It happens after a week without use, because the broker then forgets the `transactional.id`.
 
         Raises BatchFailed, and the errors of `transaction`.
         """

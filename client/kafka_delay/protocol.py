@@ -1,6 +1,6 @@
 """Names and rules that the client shares with the proxy (docs/guide.md).
 
-A test compares both copies.
+A test compares the client's copy with the proxy's.
 """
 
 import re
@@ -59,7 +59,7 @@ _RFC_3339 = re.compile(
 
 
 def is_legal_topic(name: object) -> bool:
-    """Return whether Kafka takes this name for a topic."""
+    """Return whether Kafka accepts this name for a topic."""
     return isinstance(name, str) and _LEGAL_TOPIC.fullmatch(name) is not None
 
 
@@ -123,6 +123,6 @@ def _is_number(text: str) -> bool:
 def _fraction_ms(digits: str) -> int:
     """Return a decimal fraction of a second in milliseconds.
 
-    Rounded up, because a record may be late but not early.
+    The fraction is rounded up, because a record may be late but not early.
     """
     return -(-int(digits.ljust(9, "0")) // 1_000_000)

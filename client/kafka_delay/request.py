@@ -44,13 +44,13 @@ class Options(TypedDict, total=False):
     deliver_at: Instant | None
     """The time at which it is due."""
     level: int | None
-    """A delay level, 1 the shortest."""
+    """A delay level. Level 1 is the shortest."""
     partition: int | None
-    """The target's partition. Without it the key decides, as in Java."""
+    """The target's partition. Without it the key chooses the partition, as in Java."""
 
 
 class SendOptions(Options, total=False):
-    """The same arguments, with an id for cancels and replacements."""
+    """The arguments of `Options`, and an id for cancels and replacements."""
 
     id: str | bytes | None
     """1 to 256 bytes of UTF-8."""
@@ -94,9 +94,9 @@ class Receipt(NamedTuple):
     topic: str
     partition: int
     offset: int
-    """-1 if the broker confirmed a repeated request without it."""
+    """The record's offset, or -1 if the broker confirmed a repeated request without the offset."""
     timestamp_ms: int
-    """The timestamp from which delays count, epoch milliseconds. -1: none."""
+    """The timestamp from which delays count, in epoch milliseconds, or -1 if there is none."""
     key: bytes | None = None
     """The record's key in the ingress, the proof of a recall."""
 
@@ -247,9 +247,9 @@ def _instant_text(moment: Instant) -> str:
 
 
 def _refuse_long_past(instant_ms: int) -> int:
-    """Return a number of milliseconds.
+    """Return `instant_ms`.
 
-    Raises RequestRefused more than a year in the past: the number may be meant as seconds.
+    Raises RequestRefused if it is over a year in the past, because it may be meant as seconds.
     """
     if instant_ms < time.time() * 1000 - YEAR_MS:
         in_words = (EPOCH + timedelta(milliseconds=instant_ms)).isoformat(timespec="milliseconds")

@@ -15,7 +15,7 @@ from kafka_delay.request import Delay, Request, WireHeaders, delay_text
 
 MAX_ATTEMPTS: Final = 16
 BEYOND_ALL_ATTEMPTS: Final = 1_000
-"""The largest number of delivery attempts in the proxy's settings. With it the proxy gives up."""
+"""The largest `max_attempts` that the proxy's settings allow. With it the proxy gives up."""
 HISTORY_HEADERS: Final = (
     *(protocol.ORIGINAL_TOPIC, protocol.ORIGINAL_PARTITION, protocol.ORIGINAL_OFFSET),
     *(protocol.ATTEMPT, protocol.EXCEPTION, protocol.SIGNATURE),
@@ -24,9 +24,9 @@ DELAYS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """Default delays of the orderly mode: the proxy's level table."""
 MOST_DIGITS: Final = 18
 LONGEST_EXCEPTION: Final = 1_000
-"""Characters of the header `retry-exception`."""
+"""Limit of characters in the header `retry-exception`."""
 SHORTEST_KEY: Final = 16
-"""Bytes."""
+"""Least number of bytes in a signing key."""
 BY_PATTERN: Final = "^"
 """First character of a regular expression for topics in librdkafka."""
 SIGNED: Final = re.compile(rb"(?P<failures>[0-9]{1,9}) (?P<mac>[0-9a-f]{64})")
@@ -71,7 +71,7 @@ class Received:
 
 
 class DeadLetter(Exception):
-    """Raised by a handler to send its record to `dlq.<group>` at once, with a reason."""
+    """Raised by a handler to send its record to `dlq.<group>` without a retry, with a reason."""
 
     def __init__(self, reason: str | BaseException) -> None:
         self.reason = text_of(reason)
@@ -82,7 +82,7 @@ class RetryLater(Exception):
     """Raised by a handler to retry its record after `delay`: a timedelta, or text such as `5m`.
 
     It counts as a failure.
-    A delay beyond the proxy's `max_delay` makes a dead letter of the proxy.
+    With a delay beyond the proxy's `max_delay`, the record becomes a dead letter of the proxy.
     Raises RequestRefused if the delay is unreadable.
     """
 
@@ -101,9 +101,9 @@ class Failure(NamedTuple):
 
     reason: str
     is_final: bool = False
-    """The record becomes a dead letter at once."""
+    """The record becomes a dead letter without a retry."""
     delay: str | None = None
-    """The delay of the retry. None: the delay of the level."""
+    """The delay of the retry, or None for the delay of its retry level."""
     is_refused: bool = False
     """The retry may be forged, so its dead letter is not signed."""
 
@@ -196,7 +196,7 @@ class Signer:
         key: bytes | None,
         value: bytes | None,
     ) -> bool:
-        """Return whether a key has signed this. `failures` is None in a replayed dead letter."""
+        """Return whether a key made the signature. `failures` is None for a replayed letter."""
         found = SIGNED.fullmatch(signature)
         if found is None or failures not in {None, int(found["failures"])}:
             return False
@@ -260,8 +260,8 @@ class RetryPlan:
     def refusal(self, record: Received) -> str | None:
         """Return why a record of the retry topic may be forged, or None if it is genuine.
 
-        With a key a genuine record has a valid signature.
-        Without a key its first topic is a topic of the consumer.
+        If there is a signing key, a genuine record has a valid signature.
+        Otherwise its first topic is a topic of the consumer.
         """
         if record.read_from.topic != self.retry_topic:
             return None
@@ -286,7 +286,7 @@ class RetryPlan:
     def wait_s(self, record: Received, failure: Failure) -> float | None:
         """Return the seconds until the orderly mode's next delivery attempt.
 
-        None: the record leaves the consumer.
+        None means that the record leaves the consumer.
         """
         if not self.delays_ms or failure.is_final or record.attempt >= self.max_attempts:
             return None

@@ -153,9 +153,9 @@ class RetryConsumer(_Consumer[Handler]):
     """A consumer that calls `handler` for each record, and retries failed records later.
 
     If the handler raises, the record comes again after 10 s, then after 30 s, 1 m, 2 m and so on.
-    After `max_attempts` retries, or a DeadLetter, it goes to `dlq.<group>`.
-    RetryLater chooses the delay. Other records do not wait.
-    Handlers run at least once: a crash repeats records, and perhaps their retries.
+    After `max_attempts` retries, or if the handler raises DeadLetter, it goes to `dlq.<group>`.
+    A handler that raises RetryLater chooses the delay. Other records do not wait for a failed one.
+    Each record is handled at least once. A crash repeats records, and perhaps their retries.
 
     - `config`: the settings of confluent_kafka.Consumer. `enable.auto.commit`,
       `auto.offset.reset=latest` and `isolation.level=read_uncommitted` are refused.
@@ -167,23 +167,24 @@ class RetryConsumer(_Consumer[Handler]):
     - `handler`: a function of one Received. It must be thread-safe.
     - `ingress`: the proxy's ingress topic.
     - `retry_topic`, `max_attempts`: the retry topic, and the number of retries (16). Without
-      `orderly` the proxy decides by its own settings, so give the same. With a `retry_topic` create
-      the dead-letter topic yourself.
-    - `give_up`, `ignore`, `retry`: lists of exception classes. A record with a class of `give_up`
-      becomes a dead letter at once. A record with a class of `ignore` counts as handled. `retry`
-      makes exceptions to both lists. The most specific class counts.
+      `orderly` the proxy decides by its own settings, so give the same values here. If you give a
+      `retry_topic`, create the dead-letter topic yourself.
+    - `give_up`, `ignore`, `retry`: lists of exception classes. After an exception in `give_up` the
+      record becomes a dead letter without a retry. After an exception in `ignore` it counts as
+      handled. Classes in `retry` are retried although a base class is in another list. The most
+      specific class counts.
     - `parallel`: the number of handlers that run at a time (1), in threads. Records with equal keys
       are handled in order.
-    - `handler_timeout`: a timedelta or text (15 minutes). After it a handler has failed, but its
-      thread may still run while the record, or the next one of its key, is handled.
-    - `max_hanging`: the number of handlers that may run beyond their timeout (10). With more
-      `run` raises HandlersHang.
-    - `orderly`: keep a failed record and try it again, while its key waits
+    - `handler_timeout`: a timedelta or text (15 minutes). After this time a handler has failed. Its
+      thread may still run while the record, or the next record with its key, is handled.
+    - `max_hanging`: the number of handlers that may run beyond their timeout (10). If there are
+      more, `run` raises HandlersHang.
+    - `orderly`: keep a failed record and try it again, while other records with its key wait
       (docs/client.md#in-order-whatever-fails). Long delays may pause a busy partition.
     - `orderly_delays`: the delays of this mode, such as `1s 5s 1m`. The last one repeats.
       The default is `1s 5s 10s 30s 1m 2m` and so on to `2h`.
     - `signing_key`: a key that all members of the group share. It signs retries. Retries without a
-      valid signature become dead letters. To change keys give a list: the first key signs, each
+      valid signature become dead letters. To change keys, give a list: the first key signs, each
       key verifies (docs/client.md#forged-retries).
 
     Raises ConfigRefused, or RequestRefused for an unreadable `handler_timeout`.
@@ -193,13 +194,14 @@ class RetryConsumer(_Consumer[Handler]):
         """Work until `stop`. Then commit the offsets of handled records, and leave the group.
 
         Raises RetryNotStored, BrokerError, TopicsMissing, and a handler's SystemExit.
-        Raises HandlersHang once all failures are stored, and again while the handlers hang.
+        Raises HandlersHang once all failures are stored. Later calls raise it, too, while handlers
+        hang.
         Raises ClientError if no broker takes the last commit within 10 s.
         """
         self._run_with(handlers.HandlerThreads(self._handler, self._parallel))
 
     def _refuse_unusable(self, handler: Any) -> None:
-        """Raise ConfigRefused for a coroutine function: its calls would do nothing and succeed."""
+        """Raise ConfigRefused for a coroutine function, because calls of it do nothing."""
         if not callable(handler):
             raise ConfigRefused(f"the handler is {handler!r}: give a function of one record")
         if iscoroutinefunction(handler) or iscoroutinefunction(type(handler).__call__):
@@ -213,18 +215,18 @@ class AsyncRetryConsumer(_Consumer[AsyncHandler]):
     """A RetryConsumer whose handlers are tasks of the event loop that awaits `run`.
 
     Takes the arguments of RetryConsumer. `handler` is a coroutine function.
-    A thread polls, so a busy loop keeps its partitions.
+    A thread polls, so the consumer keeps its partitions while the loop is busy.
     A handler beyond `handler_timeout` is cancelled. It may ignore this, and still run.
     A handler that awaits a task cancelled by others has failed (AwaitedWasCancelled).
-    A handler that blocks the loop blocks all others. If none begins for another `handler_timeout`
-    (at least 10 s), the consumer leaves its group, and `run` raises HandlersHang.
+    A handler that blocks the loop blocks all others. If no handler begins for another
+    `handler_timeout` (at least 10 s), the consumer leaves its group, and `run` raises HandlersHang.
     """
 
     async def run(self) -> None:
         """Work until `stop`. Then commit the offsets of handled records, and leave the group.
 
         Raises the errors of RetryConsumer's `run`.
-        If it is cancelled, it cancels its handlers. Their records come again.
+        If `run` is cancelled, it cancels its handlers. The records of these handlers come again.
         """
         tasks = handlers.HandlerTasks(self._handler, asyncio.get_running_loop())
         ended: Future[None] = Future()

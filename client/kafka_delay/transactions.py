@@ -22,8 +22,8 @@ log = logging.getLogger("kafka_delay")
 class Transactions:
     """The transactions of a writer with a `transactional.id`, one after the other.
 
-    A commit or abort that fails within `timeout_s` is repeated before the next transaction.
-    Until it succeeds librdkafka refuses other calls (_CONFLICT).
+    A commit without an answer within `timeout_s`, or a failed abort, is repeated before the next
+    transaction. librdkafka refuses other calls (_CONFLICT) until the repeated call succeeds.
     """
 
     def __init__(self, writer: IngressWriter, timeout_s: float) -> None:
@@ -39,7 +39,7 @@ class Transactions:
         """Commit the records written in the block, or abort if the block raises.
 
         Raises TransactionFailed, ProducerFenced or ConfigRefused.
-        Raises TransactionInDoubt for this transaction or the one before.
+        Raises TransactionInDoubt for this transaction or the transaction before.
         """
         self._writer.refuse_in_callback("a transaction")
         if not self._writer.transactional_id:
