@@ -38,7 +38,8 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def trust_own(admin: AdminSettings) -> ssl.SSLContext | None:
-    """Return the trust in the proxy of the settings: exactly its certificate, under any name."""
+    """Return a TLS context that trusts only the certificate in the settings, under any host name.
+    Return None without TLS."""
     if admin.tls.certificate is None:
         return None
     context = _trusting(lambda: {"cadata": _first_in(admin.tls.certificate)})
@@ -48,7 +49,8 @@ def trust_own(admin: AdminSettings) -> ssl.SSLContext | None:
 
 
 def trust_named(admin: AdminSettings) -> ssl.SSLContext:
-    """Return the trust in proxies named with --admin: the authorities of `admin.tls.ca`."""
+    """Return a TLS context for proxies named with --admin. It trusts the authorities in
+    `admin.tls.ca`."""
     return _trusting(lambda: {"cafile": admin.tls.ca})
 
 
@@ -70,7 +72,8 @@ def _first_in(file: Path | None) -> str:
 
 
 def _opener(trust: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
-    """Ignore HTTP proxies named in the environment. They would see the token."""
+    """Return an opener of URLs. It ignores HTTP proxies named in the environment, because they
+    would see the token."""
     handlers = [] if trust is None else [urllib.request.HTTPSHandler(context=trust)]
     return urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects, *handlers)
 
@@ -105,7 +108,7 @@ def ask(
     said = None if body is None else json.dumps(body).encode()
     url = f"{base.rstrip('/')}/api/v1{path}"
     try:
-        request = urllib.request.Request(url, said, method=method)  # noqa: S310 (a person's own)
+        request = urllib.request.Request(url, said, method=method)  # noqa: S310 (the user's own)
         if said is not None:
             request.add_header("Content-Type", "application/json")
         if token is not None:
@@ -141,7 +144,8 @@ class Instances(Configured):
 
     @cached_property
     def addresses(self) -> Sequence[str]:
-        """Each named address, or its addresses in DNS. A headless Service has several."""
+        """The addresses to ask. A name that has several addresses in DNS, such as a headless
+        Service, is replaced by these."""
         admin = self.settings.admin
         named = [_with_scheme(one, admin) for one in self.admin or [address_of(admin)]]
         return [one for address in named for one in _all_of(address)]
@@ -158,7 +162,8 @@ class Instances(Configured):
         return ask(address, path, best_token(self.settings.admin), trust=self._trust, **how)
 
     def each(self, asking: Callable[[str], T]) -> Replies[T]:
-        """Return the answers, and errors by address. Raises ProxyError if none answers."""
+        """Return the answers, and the errors by address. Raises ProxyError if no address
+        answers."""
         answers, silent, errors = list[T](), dict[str, str](), list[ProxyError]()
         for address in self.addresses:
             try:
@@ -203,13 +208,14 @@ def address_of(admin: AdminSettings) -> str:
 
 
 def _with_scheme(address: str, admin: AdminSettings) -> str:
-    """Return the address with https, if the settings are about TLS and no scheme is named."""
+    """Return the address. If it has no scheme and `admin.tls` is set, put https before it."""
     is_tls = admin.tls.certificate is not None or admin.tls.ca is not None
     return f"https://{address}" if is_tls and "://" not in address else address
 
 
 def _all_of(address: str) -> Sequence[str]:
-    """Return the addresses of one family. The other family leads to the same instances."""
+    """Return the IPv4 addresses of a name, or else its IPv6 addresses. Both lead to the same
+    instances."""
     try:
         url = urlsplit(address if "://" in address else f"http://{address}")
         if url.scheme != "http":

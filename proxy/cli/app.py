@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except ProxyError as error:
         print(plain_lines(f"Error: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)
-    except Exception as error:  # noqa: BLE001 (a person gets a sentence for any error)
+    except Exception as error:  # noqa: BLE001 (the user gets a sentence for any error)
         text = plain(f"{type(error).__name__}: {error}")
         print(
             f"Error: this is a defect of kafka-delay-proxy. Please report it: {text}",

@@ -14,7 +14,7 @@ from proxy.cli.terminal import AtBroker, flag, option
 from proxy.errors import require
 
 KAFKA_VARIABLE: Final = "KAFKA_DELAY_PROXY_AUDIT_KAFKA"
-"""Passes the connection. Arguments would be visible to everybody on the machine."""
+"""Variable that passes the connection to the audit. Everybody on the machine can see arguments."""
 SERVERS: Final = "bootstrap.servers"
 ONCE, FOLLOWING = "spark_jobs.audit_delivery", "spark_jobs.continuous_audit"
 
@@ -45,7 +45,7 @@ class EveryAudit:
 
 @dataclass(frozen=True, kw_only=True)
 class OneAudit:
-    """Options of a single audit. They exclude --follow."""
+    """Options of a single audit. They cannot be used with --follow."""
 
     at: int | None = option("Judge as of this time. Default: now.", metavar="EPOCH_MS")
     since: str | None = option(
@@ -64,7 +64,7 @@ class OneAudit:
 
 @dataclass(frozen=True, kw_only=True)
 class Following:
-    """Options that need --follow."""
+    """Options that can be used only with --follow."""
 
     every: int | None = option("With --follow: seconds between audits.", min=1, metavar="SECONDS")
     max_offsets: int | None = option(
@@ -111,7 +111,7 @@ def audit(
 
 
 def arguments(options: Mapping[str, object]) -> list[str]:
-    """Return options as arguments. Omit None, False and empty lists. Write True as a bare name."""
+    """Return options as arguments. Omit None, False and empty lists. Give True no value."""
     words = []
     for field, value in options.items():
         name = f"--{field.rstrip('_').replace('_', '-')}"

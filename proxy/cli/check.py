@@ -28,7 +28,7 @@ from proxy.kafka.access import Connection
 from storage.errors import free_inodes
 
 FEW_INODES: Final = 10_000
-"""A shard creates some hundred files."""
+"""The check warns if fewer inodes are free, because a shard creates some hundred files."""
 
 
 def check(
@@ -63,7 +63,7 @@ def check(
 
 
 def settings_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield findings about the settings and this machine. Needs no broker."""
+    """Yield findings about the settings and this machine, without a broker."""
     yield Subject("settings").ok("readable; all keys are known")
     try:
         Connection(settings)

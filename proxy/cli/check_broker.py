@@ -91,7 +91,7 @@ def missing_rights(answer: Described, needed: Sequence[Right]) -> list[Right]:
 
 
 def describe_topics(admin: AdminClient, names: Sequence[str]) -> dict[str, Described]:
-    """Return descriptions by name, with the user's rights. Create no topics."""
+    """Return the description of each topic, with the user's rights. Create no topics."""
     answers = admin.describe_topics(
         TopicCollection(list(names)),
         include_authorized_operations=True,
@@ -103,7 +103,8 @@ def describe_topics(admin: AdminClient, names: Sequence[str]) -> dict[str, Descr
 def _read_configs(
     admin: AdminClient, topics: list[str], broker_id: str
 ) -> dict[str, dict[str, str]]:
-    """Return the readable configuration by topic. The empty name has one broker's configuration."""
+    """Return the configuration of each topic, as far as it may be read. The key `""` has the
+    configuration of one broker."""
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
     resources.append(ConfigResource(ResourceType.BROKER, broker_id))
     configs: dict[str, dict[str, str]] = {}
@@ -173,9 +174,10 @@ def _watermarks(settings: Settings, broker_ms: int) -> Iterator[Finding]:
 
 
 def _committed_watermarks(settings: Settings) -> list[tuple[int, int]]:
-    """Return the watermarks, asked by a consumer outside the group.
+    """Return (partition, watermark) pairs.
 
-    The admin client's call for this can crash the process."""
+    A consumer asks for them, without joining the group, because the admin client's call for this
+    can crash the process."""
     found = list[tuple[int, int]]()
     ingress = settings.topics.ingress
     config = client_config(settings, group_id=settings.group_id)
@@ -260,7 +262,7 @@ def group_topic_findings(
 
 
 MOST_TARGETS: Final = 200
-"""Most topics to ask about. A pattern may match thousands."""
+"""The broker is asked about at most this many topics, because a pattern may match thousands."""
 SHOWN: Final = 20
 UNDELIVERABLE: Final = (
     "Create the topic, or remove it from `targets: allow`. Until then its records are retried, "
@@ -270,7 +272,8 @@ WARN, ADVICE = Severity.WARN, Severity.ADVICE
 
 
 def target_findings(settings: Settings, admin: AdminClient) -> Iterator[Finding]:
-    """Yield findings about named topics, and about existing topics that match a pattern."""
+    """Yield findings about the targets that `targets: allow` names, and about existing topics that
+    match a pattern there."""
     refusal = policy_of(settings, None).refusal
     named = [name for name in settings.targets.allow if WILDCARDS.isdisjoint(name)]
     try:
@@ -311,9 +314,8 @@ NO_GROUP_YET = frozenset(
         KafkaError.NOT_COORDINATOR,
     }
 )
-"""A broker reports the last three until its offsets topic exists.
-
-The first consumer group creates that topic."""
+"""Errors of a broker that does not know the group yet. It reports the coordinator errors until the
+first consumer group has created the offsets topic."""
 
 
 def broker_findings(settings: Settings) -> list[Finding]:
@@ -440,7 +442,9 @@ def _twin(settings: Settings, host: str) -> Finding:
 
 
 def _transactional_ids(settings: Settings) -> Finding:
-    """Try an id that no proxy uses. Kafka has no request for the rights on ids."""
+    """Return the finding about the right to use transactional ids.
+
+    Try an id that no proxy uses, because Kafka has no request for this right."""
     right = transactional_right(settings)
     subject = Subject(f"transactional ids {right.name}…")
     ident = f"{right.name}{settings.instance_name}-check"

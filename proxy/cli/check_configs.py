@@ -101,7 +101,8 @@ class TopicConfig:
 
 DAY_MS: Final = 86_400_000
 SEGMENTS: Final = 7
-"""Segments within a topic's retention. More segments make deletion smoother."""
+"""The advice is to close a segment after the retention divided by this. With more segments, less
+is deleted at a time."""
 
 
 def retention_findings(settings: Settings, ingress: TopicConfig) -> Iterator[Finding]:
@@ -145,7 +146,8 @@ def retention_findings(settings: Settings, ingress: TopicConfig) -> Iterator[Fin
 def _retention_time(subject: Subject, kept_ms: int, settings: Settings) -> Finding:
     """Return the finding about the spare time of the retention.
 
-    The proxy may be down for this time. It must rewrite records before Kafka deletes them."""
+    If the proxy is down for no longer than this, it can still rewrite all records before Kafka
+    deletes them."""
     after_ms = roll_after_ms(settings, kept_ms) or kept_ms
     least_ms = needed_ms(settings, kept_ms)
     spare_ms = kept_ms - least_ms
@@ -173,7 +175,7 @@ def _retention_time(subject: Subject, kept_ms: int, settings: Settings) -> Findi
 
 STAMPS_BYTES: Final = 1024
 HOP_BYTES: Final = 512
-"""Most bytes that a rewrite adds to a record's headers."""
+"""A rewrite adds at most this many bytes to a record's headers."""
 
 
 def topic_findings(settings: Settings, topics: Mapping[str, TopicConfig]) -> Iterator[Finding]:
@@ -245,7 +247,7 @@ def _sizes(
 
 
 def replication_findings(topics: Iterable[TopicConfig], wanted: Replication) -> Iterator[Finding]:
-    """Yield findings about replication. No record may be lost with one disk."""
+    """Yield findings about replication. The loss of one disk must not lose a record."""
     for topic in topics:
         replicas, confirming = topic.replicas, topic.number(MIN_INSYNC)
         if replicas is not None and replicas < wanted.factor:
@@ -295,7 +297,10 @@ Limit: TypeAlias = tuple[
 
 
 def _limits(settings: Settings, brokers: int) -> Iterable[Limit]:
-    """Return keys of the broker, each with the finding if `is_wrong(value, limit)`."""
+    """Return the limits for keys of the broker's configuration.
+
+    A limit has the kind of finding, the key, `is_wrong`, the limit, and the sentences of the
+    finding, which is made if `is_wrong(value, limit)`."""
     broker = Subject("broker")
     session_ms, asks = session_timeout_ms(settings), "{key} is {value}, the proxy asks for {limit}"
     session = "Set `kafka: session.timeout.ms: {value}`, or change {key}."

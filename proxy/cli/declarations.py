@@ -22,7 +22,7 @@ from proxy.kafka.topics import ENOUGH, changes_topic, own_topics, replication_fo
 
 NOT_OF_KUBERNETES: Final = re.compile(r"[^a-z0-9.-]+")
 TYPES: Final = {"topic": "Topic", "group": "Group", "transactional-id": "TransactionalID"}
-"""Terraform's names of resources."""
+"""Kind of resource -> its name in Terraform."""
 
 
 class Notation(StrEnum):
@@ -115,7 +115,8 @@ def _of_proxy(settings: Settings, targets: Sequence[str]) -> Iterator[Right]:
 
 
 def _on(topic: str, *operations: str) -> list[Right]:
-    """Return rights on a topic, on all that begin with a name (`orders*`), or on all (`*`)."""
+    """Return rights on a topic, on all topics that begin with a name (`orders*`), or on all
+    topics (`*`)."""
     name = topic if topic == "*" else topic.removesuffix("*")
     if name != "*" and re.search(r"[*?\[]", name):
         raise typer.BadParameter(
@@ -196,7 +197,8 @@ def _strimzi_acl(same: Sequence[Right]) -> dict[str, Any]:
 
 
 def _resource(kind: str, name: str, spec: dict[str, Any]) -> str:
-    """Return a resource of Strimzi. A name that Kubernetes does not take goes into the spec."""
+    """Return a resource of Strimzi. If Kubernetes does not allow the name, it goes into the
+    spec."""
     slug = NOT_OF_KUBERNETES.sub("-", name.lower()).strip("-.")
     if slug != name:
         spec = {"topicName" if kind == "KafkaTopic" else "userName": name, **spec}
@@ -227,6 +229,6 @@ def _assigned(values: Mapping[str, object], indent: int = 2) -> list[str]:
 
 
 def _hcl(value: object) -> str:
-    """Return a literal of HCL, in which `${` and `%{` in a text would begin a template."""
+    """Return a literal of HCL. `${` and `%{` are escaped, because they would begin a template."""
     text: str = json.dumps(value)
     return text.replace("${", "$${").replace("%{", "%%{")

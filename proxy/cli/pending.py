@@ -44,7 +44,8 @@ CHANGED_WITHIN_S: Final = 90.0
 
 
 def missing_partitions(settings: Settings, covered: Collection[int]) -> list[int] | None:
-    """Return the ingress partitions without an instance. Return None if the broker is silent."""
+    """Return the ingress partitions that are not in `covered`. Return None if the broker does not
+    answer."""
     try:
         connection = Connection(settings)
         connection.limit_s = BROKER_LIMIT_S
@@ -148,7 +149,8 @@ def _are_pending(records: int) -> str:
 def count_entries(
     entries: Iterable[Delivery | LeftInKafka], now_ms: int
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Return counts by target, highest first, and by remaining time, nearest first."""
+    """Return two counts of entries: by target, the highest first; by remaining time, the shortest
+    first."""
     by_target: Counter[str] = Counter()
     by_due = dict.fromkeys([*SPANS_MS, LATER], 0)
     for due_ms, _offset, target, *_ in entries:
@@ -202,7 +204,7 @@ class Listing(Times, Due):
 
 
 class Listed(NamedTuple):
-    """Records of some instances."""
+    """Pending records that some instances have listed."""
 
     records: list[Found]
     partitions: set[int]

@@ -16,7 +16,7 @@ from proxy.protocol.times import shown_delay
 
 CHANGED_WITHIN_S: Final = 30.0
 SKIPPED_WITHIN_S: Final = 120.0
-"""The search for the end of a large batch takes some dozen connections."""
+"""Long, because the search for the end of a large batch takes some dozen connections."""
 PATHS: Final = {"--ingest": ("/pauses", "/ingest/paused"), "--worker": ("/limits", "/limits")}
 RUN_TIME = "run-time"
 SETTINGS = "settings"
@@ -35,9 +35,9 @@ NOT_YET: Final = "The change is written, but some instances have not applied it 
 
 @dataclass(frozen=True, kw_only=True)
 class AllInstances(Instances):
-    """The instances to ask. A change by any instance applies to all.
+    """Options that name instances. A change by any instance applies to all instances.
 
-    Each named instance says when it applies the change."""
+    Each named instance reports when it applies the change."""
 
     admin: list[str] | None = option(
         "host:port or URL of an admin port. One instance is enough. Each named instance reports "
@@ -62,7 +62,7 @@ class AllInstances(Instances):
 
 @dataclass(frozen=True, kw_only=True)
 class Change(AllInstances):
-    """A change for some targets, or for everything by a flag."""
+    """Options of a change for some targets or, by a flag of the command, for everything."""
 
     targets: str | None = argument(
         "A target, or a pattern like 'orders-*'.",

@@ -37,7 +37,7 @@ def create_topics(
         for text in declared_topics(asked.settings, notation):
             say(*text.splitlines())
         return
-    client_logger().disabled = True  # the error reports it
+    client_logger().disabled = True  # the ProxyError that follows says the same
     try:
         with explained(asked.settings):
             created = create_missing_topics(asked.settings)

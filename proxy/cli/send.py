@@ -168,7 +168,7 @@ def send(asked: Asked, to: AtBroker) -> None:
 
 
 class ExpectedEnd(NamedTuple):
-    """A delivery or a rejection. A control record has neither."""
+    """How a record will end: a delivery, or a dead letter. For a control record all are None."""
 
     target: str | None
     due_ms: int | None
@@ -220,7 +220,7 @@ class PartitionUnknown(ProxyError):
 
 
 def write_to_ingress(settings: Settings, record: Request) -> Message:
-    """Write one record and wait for the broker's receipt. Raises ProxyError."""
+    """Write one record, and wait until the broker confirms it. Raises ProxyError."""
     ingress = settings.topics.ingress
     partitions = len(Connection(settings).describe_topic(ingress, "Write").partitions)
     if record.partition >= partitions:
@@ -244,7 +244,7 @@ SILENCE: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Control(AtBroker):
-    """Options of a request about another record."""
+    """Options of a control record."""
 
     wait: str = option("How long to wait for the answer. 0: do not wait.", default="5s")
 
@@ -299,7 +299,7 @@ def _write_and_wait(
 
 @dataclass(frozen=True, kw_only=True)
 class ById(Control):
-    """A request about the record with an id."""
+    """Options of a control record that names a record by its id."""
 
     ident: str = argument("The record's timer-id.", metavar="ID", parser=checked_ident)
     partition: int | None = option(
@@ -382,7 +382,8 @@ def recall(asked: Recalled) -> None:
 
 
 def _key_and_id(settings: Settings, origin: Origin) -> tuple[bytes | None, bytes | None]:
-    """Return key and id of the record, which are the proof. Return None twice if it is gone."""
+    """Return key and id of the record, which serve as proof. Both are None if the record no longer
+    exists."""
     topic, partition, offset = origin
     record = None
     if partition < len(Connection(settings).describe_topic(topic, "Read").partitions):

@@ -41,7 +41,7 @@ class NoLocalData(ProxyError):
 
 
 class LocalDataUnreadable(ProxyError):
-    """A shard's folder is inconsistent. The proxy puts it aside and rebuilds it."""
+    """A shard's folder is inconsistent. The proxy moves it aside and rebuilds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,8 @@ class LocalShard:
         return verify(self.folder)
 
     def entries(self) -> Iterator[Delivery | LeftInKafka]:
-        """Yield the entries by (fires_ms, offset). Raises LocalDataUnreadable, ExtraMissing."""
+        """Yield the entries, sorted by (fires_ms, offset). Raises LocalDataUnreadable,
+        ExtraMissing."""
         self._require_kind()
         from storage.opening import dump
 
@@ -85,7 +86,8 @@ class LocalShard:
 
 
 def local_shards(data_dir: Path) -> list[LocalShard]:
-    """Return the shards of a data folder by name. Omit folders put aside. Raises NoLocalData."""
+    """Return the shards of a data folder, sorted by name. Omit damaged folders that the proxy has
+    moved aside. Raises NoLocalData."""
     folders = [folder for folder in sorted(data_dir.glob("*@*")) if folder.is_dir()]
     named = [(SHARD_FOLDER.fullmatch(folder.name), folder) for folder in folders]
     shards = [LocalShard(match["shard"], folder) for match, folder in named if match]

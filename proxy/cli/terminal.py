@@ -38,7 +38,7 @@ class StopAsked(BaseException):
 def stop_raises() -> Iterator[None]:
     """Raise StopAsked in the main thread at the first signal.
 
-    Ignore later signals while cleaning up."""
+    Later signals are ignored, so that the command can clean up."""
     came: list[int] = []
 
     def ask(number: int, _frame: FrameType | None) -> None:
@@ -56,7 +56,7 @@ def stop_raises() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-# All output is made plain here, so that no foreign control characters reach a terminal.
+# All output passes `plain` here, so that control characters in records do not reach a terminal.
 
 VALUE_SHOWN: Final = 60
 UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
@@ -65,7 +65,7 @@ _shows_utc: ContextVar[bool] = ContextVar("shows_utc", default=False)
 
 
 def say(*lines: str) -> None:
-    """Print each line to stdout at once, without markup."""
+    """Print each line to stdout without markup, and flush."""
     print(*map(plain, lines), sep="\n", flush=True)
 
 
@@ -100,7 +100,8 @@ def say_table(
 
 @contextmanager
 def progress(text: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on a terminal. The yielded function takes the number done of `total`."""
+    """Show a progress bar on a terminal. The yielded function takes how many of `total` are
+    done."""
     with Progress(transient=True, disable=not Console().is_terminal) as bar:
         task = bar.add_task(text, total=total)
         yield lambda done: bar.update(task, completed=done)
@@ -283,7 +284,8 @@ def with_options(run: Callable[..., None]) -> Callable[..., None]:
 
 
 def _asked(group: Any) -> list[Field[Any]]:
-    """Return the fields that are options. A subclass may give a field a fixed value instead."""
+    """Return the fields that are options. If a subclass gives a field a fixed value, the field is
+    no option."""
     return [each for each in fields(group) if each.metadata]
 
 

@@ -40,7 +40,7 @@ LEADS_ON = {
 
 
 def say_story(story: Story) -> None:
-    """Print a line for each step, then the gaps."""
+    """Print a line for each step, then a sentence for each unknown part."""
     origin = story.origin
     since = "" if origin == story.first_origin else f", first origin {story.first_origin}"
     say(f"{origin}{since}: {story.state}")

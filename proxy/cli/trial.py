@@ -31,7 +31,7 @@ NAMES_A_BROKER = (CONFIG_VARIABLE, variable_name(("kafka",)))
 
 
 def proxy_environment(settings: Settings, data_dir: Path, admin_port: int) -> dict[str, str]:
-    """Return the variables for a proxy of this broker."""
+    """Return the environment variables for a proxy of this broker."""
     values = {
         ("kafka", "bootstrap.servers"): settings.bootstrap_servers,
         ("data_dir",): str(data_dir),
@@ -41,11 +41,11 @@ def proxy_environment(settings: Settings, data_dir: Path, admin_port: int) -> di
 
 
 class ProxyEnded(ProxyError):
-    """The proxy process ended without a request."""
+    """The proxy process ended although nobody asked it to end."""
 
 
 class ProxyProcess:
-    """A `run` command in its own process group, which dies with this process.
+    """A `run` command in its own process group. It dies with this process.
 
     `log` receives its stderr."""
 
@@ -189,7 +189,7 @@ def _make_topics(settings: Settings) -> None:
 
 
 def command_name() -> str:
-    """Return the words by which a person in this folder calls this command."""
+    """Return how a user in this folder calls this command."""
     called = Path(sys.argv[0])
     if called.name != "kafka-delay-proxy":
         return f"{Path(sys.executable).name} -m proxy"

@@ -106,7 +106,7 @@ def _arrivals(consumer: Consumer, settings: Settings, end_s: float | None) -> It
             continue
         if (error := message.error()) is not None:
             if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                continue  # the client asks for the group's coordinator, and needs none
+                continue  # the client asks for a coordinator that it does not need
             if error.fatal() or not error.retriable():
                 raise explain(error, settings, message.topic(), "Read")
             continue
@@ -119,7 +119,7 @@ def describe_arrival(message: Message) -> dict[str, Any]:
     arrived_ms = wall_clock_ms() if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms
     try:
         headers = dict(names.read_headers(message) or [])
-    except (SystemError, UnicodeDecodeError):  # a name is not UTF-8
+    except (SystemError, UnicodeDecodeError):  # the name of a header is not UTF-8
         headers = {names.UNREADABLE: None}
     due_ms = _number(headers.get(names.DUE))
     return {
@@ -144,7 +144,8 @@ def _number(raw: bytes | None) -> int | None:
 
 
 def watch_line(arrival: Mapping[str, Any], key: bytes | None, value: bytes | None) -> str:
-    """Return the line for a record of `describe_arrival`. `ended` contains an outcome."""
+    """Return the line for a record of `describe_arrival`. In the outcomes topic, `ended` has the
+    outcome."""
     if ended := arrival.get("ended"):
         what, cells = ended["outcome"], list(_outcome_cells(ended))
     else:

@@ -1,4 +1,4 @@
-"""Cores, memory and disk of the machine, and the proxy's shares."""
+"""Cores, memory and disk of the machine, and how much of them the proxy uses."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ OWN_CGROUP: Final = Path("/proc/self/cgroup")
 
 
 def usable_cores(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> int:
-    """Return the cores of this process: by affinity or the container's whole quota, at least 1.
+    """Return how many cores this process may use, by affinity and container quota. At least 1.
 
     Source: cpu.max and cpu.cfs_quota_us in the Linux kernel's documentation of cgroups.
     """
@@ -36,7 +36,7 @@ def _quotas(cgroups: Path, own: Path) -> Iterator[float]:
 
 
 def _groups(own: Path) -> Iterator[tuple[str, str]]:
-    """Yield version 2 groups, which have no controller names, and version 1 CPU groups."""
+    """Yield controllers and path of each CPU group. Groups of version 2 name no controllers."""
     yield "", "/"
     yield "cpu", "/"
     try:
@@ -67,10 +67,10 @@ def _quota(folder: Path) -> float | None:
 MIB: Final = 2**20
 LEAST_BYTES: Final = 64 * MIB
 QUEUE_SETTINGS: Final = {"queued.max.messages.kbytes": 1024, "fetch.max.bytes": 1}
-"""librdkafka's settings for consumer memory, with the bytes of their unit."""
+"""librdkafka's setting for consumer memory -> bytes of the setting's unit."""
 MOST_QUEUE_BYTES: Final = 2**30
 MOST_FETCH_BYTES: Final = 50 * MIB
-"""librdkafka's default. Larger answers do not help, and it rejects some values."""
+"""librdkafka's default. Larger answers do not help, and librdkafka rejects some larger values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +78,19 @@ class MemoryShares:
     """Shares of one worker's budget, in bytes."""
 
     memtables: int
-    """Above this the largest memtable is written out."""
+    """If all memtables together use more than this, the largest is written to disk."""
     most_memtables: int
-    """Above this nothing is fetched."""
+    """If all memtables together use more than this, no records are fetched."""
     transaction: int
-    """Bodies in one transaction, which are in memory up to six times."""
+    """Share of the bodies in one transaction. Up to six copies of them are in memory."""
     queue: int
-    """Fetched records. As many consumed ones may not be stored yet."""
+    """Share of fetched records. As many bytes again may be consumed but not stored yet."""
     fetch: int
-    """One answer of one broker."""
+    """Share of one fetch answer of one broker."""
 
 
 def memory_shares(budget_bytes: int, kafka: Mapping[str, str]) -> MemoryShares:
-    """Share out what `kafka` leaves of the budget. Raises ValueError if that is too little."""
+    """Divide the bytes of the budget that `kafka` does not use. Raises ValueError if too few."""
     own_bytes = sum(
         int(kafka[name]) * unit_bytes
         for name, unit_bytes in QUEUE_SETTINGS.items()
@@ -123,7 +123,7 @@ SLACK_SHARE: Final = 8
 
 
 class DiskReserve:
-    """The check of free disk space against the reserve. `wanted_bytes`: None is `auto`, 0 none."""
+    """Compares free disk space with the reserve `wanted_bytes`. None: `auto`. 0: no reserve."""
 
     def __init__(self, wanted_bytes: int | None) -> None:
         self._wanted_bytes = wanted_bytes
@@ -135,7 +135,7 @@ class DiskReserve:
         return min(AUTO_BYTES, size_bytes // AUTO_SHARE)
 
     def enough(self, size_bytes: int) -> int:
-        """Return the free bytes at which reading resumes. Slack prevents frequent changes."""
+        """Return the free bytes at which reading resumes: more than the reserve, so it lasts."""
         reserve_bytes = self.of(size_bytes)
         return reserve_bytes + reserve_bytes // SLACK_SHARE
 
@@ -144,7 +144,7 @@ class DiskReserve:
         self.is_short = free_bytes < wanted_bytes
 
     def refuse_unreachable(self, data_dir: Path, size_bytes: int) -> None:
-        """Raise DiskReserveTooLarge if even an empty disk has too little space."""
+        """Raise DiskReserveTooLarge if even an empty disk would be too small for the reserve."""
         if self.enough(size_bytes) > size_bytes:
             raise DiskReserveTooLarge(
                 str(data_dir), shown_size(self.of(size_bytes)), shown_size(size_bytes)

@@ -12,7 +12,7 @@ from proxy.errors import SettingsError
 from proxy.protocol.policy import REQUEST_KINDS, Policy, RetryGroup
 
 ROLL_AT: Final = 2
-"""Records are rewritten after half the ingress retention."""
+"""By default a record is rewritten at the age of the ingress retention divided by this."""
 
 
 def roll_after_ms(settings: Settings, retention_ms: int | None) -> int | None:
@@ -24,7 +24,7 @@ def roll_after_ms(settings: Settings, retention_ms: int | None) -> int | None:
 
 
 def needed_ms(settings: Settings, retention_ms: int) -> int:
-    """Return the longest time until a record has ended or is rewritten."""
+    """Return how long the ingress must keep a record: until it has ended or is rewritten."""
     return min(roll_after_ms(settings, retention_ms) or retention_ms, settings.max_delay_ms)
 
 
@@ -36,7 +36,7 @@ def aging_after_ms(rolled_after_ms: int | None, retention_ms: int | None) -> int
 
 
 def longest_undecided_ms(settings: Settings) -> int:
-    """Return the longest undecided time of a half message. These are never rewritten."""
+    """Return how long a half message can stay undecided. Until then it is never rewritten."""
     asked = settings.transactions
     return asked.immunity_ms + asked.max_checks * asked.check_interval_ms
 
@@ -49,7 +49,8 @@ class Unfit(NamedTuple):
 
 
 def unfit(settings: Settings, config: Mapping[str, str]) -> Iterator[Unfit]:
-    """Yield the faults in the topic's configuration except retention. Unknown values pass."""
+    """Yield the faults in the topic's configuration except retention. Unknown values are no
+    faults."""
     if "compact" in config.get("cleanup.policy", ""):
         yield Unfit(
             "is compacted: a pending record is lost when another record with its key arrives",
@@ -69,7 +70,8 @@ def unfit(settings: Settings, config: Mapping[str, str]) -> Iterator[Unfit]:
 
 
 def takes_bombs(config: Mapping[str, str]) -> Unfit | None:
-    """Return the fault that tiny compressed batches may hold more than a consumer can read."""
+    """Return a fault if the topic accepts small compressed batches that unpack to more than a
+    consumer can read."""
     kind = config.get("compression.type")
     if kind in {None, "uncompressed"}:
         return None
@@ -100,11 +102,11 @@ def refuse_unfit(settings: Settings, config: Mapping[str, str], retention_ms: in
 
 
 RESERVED: Final = ("timer.*",)
-"""Topics of any proxy, which producers must not reach through another proxy."""
+"""Topics that may belong to another proxy. Producers must not reach them through this proxy."""
 
 
 def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
-    """Return the policy. `retention_ms`: the ingress retention, None for ever."""
+    """Return the policy. `retention_ms` is the ingress topic's retention. None: for ever."""
     return Policy(
         levels_ms=settings.levels_ms,
         max_delay_ms=settings.max_delay_ms,

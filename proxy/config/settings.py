@@ -82,7 +82,8 @@ class TopicSettings(Section):
 
     @property
     def replay_marks(self) -> str:
-        """Return the topic of replayed dead letters' marks. It is created on first use."""
+        """Return the topic of marks, which say which dead letters were replayed. The topic is
+        created on first use."""
         return self.replay_marks_of(self.dead_letters)
 
     def replay_marks_of(self, dead_letters: str) -> str:
@@ -102,7 +103,8 @@ class TopicSettings(Section):
 
 
 class WheelSettings(Section):
-    """Width and number of the wheel's slots. Entries beyond their span are sorted in later."""
+    """Width and number of the wheel's slots. An entry that fires after the last slot waits in a
+    slot for a later lap."""
 
     precision_ms: int = Field(1000, ge=1, le=60_000)
     slots: int = Field(604_800, ge=2, le=10_000_000)
@@ -134,7 +136,7 @@ class RetryGroupSettings(Section):
 
 
 class RetrySettings(Section):
-    """Retries of consumers' records."""
+    """Retries of records at which consumers have failed."""
 
     first_level: int = Field(3, ge=1, le=1000)
     max_attempts: int = Field(16, ge=1, le=1000)
@@ -157,7 +159,7 @@ class MemorySettings(Section):
 
 
 class AdmissionSettings(Section):
-    """Limits on pending records, and on their bytes in `data_dir`, by ingress partition."""
+    """Limits on pending records, and on their bytes in `data_dir`, for each ingress partition."""
 
     records: int | None = Field(None, ge=1)
     per_target: dict[str, Annotated[int, Field(ge=1)]] = Field(
@@ -207,14 +209,15 @@ class TargetSettings(Section):
 
 
 class RequestSettings(Section):
-    """Requests that producers may make beyond delivery. Others become dead letters."""
+    """Kinds of requests, beside deliveries, that producers may make. Other kinds become dead
+    letters."""
 
     serve: Requests = REQUEST_KINDS
     unproven_recalls: bool = False
 
 
 class ClockSettings(Section):
-    """The wall clock's allowed lead before the broker's clock decides (`proxy.clock`)."""
+    """How far the wall clock may be ahead before the broker's clock counts (`proxy.clock`)."""
 
     max_step_ms: DurationMs = Field(5_000, alias="max_step")
 
@@ -223,9 +226,9 @@ class RecoverySettings(Section):
     """An operator's decisions after losses."""
 
     accept_loss_below: dict[int, int] = Field(default_factory=dict)
-    """Offset by ingress partition. Lost records below it are accepted."""
+    """Ingress partition -> offset. The proxy starts even if records below this offset are lost."""
     set_back_watermark: tuple[int, ...] = ()
-    """Partitions whose watermark was advanced by a wrong clock."""
+    """Ingress partitions whose watermark a wrong clock has advanced, so it is set back."""
 
 
 def checked_token(token: str) -> str:
@@ -259,11 +262,11 @@ class AdminToken(Section):
     contents: bool = False
     """Whether a viewer may read keys, values and headers of records."""
     trusted: bool = False
-    """Whether a proxy that authenticates sends it, with the user's name in `trusted_header`."""
+    """Whether a login proxy sends the token, with a user's name in the header `trusted_header`."""
 
 
 class AdminTls(Section):
-    """TLS for the admin port. `ca` is for commands, and the others are for the server."""
+    """TLS for the admin port. Commands use `ca`, and the server uses the other fields."""
 
     certificate: Path | None = None
     key: Path | None = None
@@ -412,11 +415,11 @@ class Resumed(NamedTuple):
 
     at_ms: int
     per_second: int | None = None
-    """Over all partitions. None: no limit."""
+    """Limit for all partitions together. None: no limit."""
 
 
 class TargetLimit(Section):
-    """Limits for each target of a pattern: a cap, an overdue rule, or both."""
+    """Limits for each target of a pattern: a rate cap, an overdue rule, or both."""
 
     per_second: int | None = Field(None, ge=1, le=MOST_PER_SECOND)
     overdue: OverdueLimit | None = None

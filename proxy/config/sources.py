@@ -3,7 +3,7 @@
 Variables override the file, and `--set` overrides both.
 `DELAY_PROXY_WHEEL__PRECISION_MS=500` is `wheel: {precision_ms: 500}`. Under `kafka`, single
 underscores stand for dots. Lists may be written with commas.
-`--set wheel.precision_ms=500` has the key in full and a value in YAML.
+`--set wheel.precision_ms=500` has the whole key, with dots, and a value in YAML.
 """
 
 import os
@@ -76,7 +76,7 @@ def load_settings(path: Path | None = None, asked: Iterable[str] = ()) -> Settin
 
 
 def _merged(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both. Sections are merged key by key, and other values of `high` win."""
+    """Return both mappings as one. Sections are merged key by key. Other values of `high` win."""
     both = {**low, **high}
     for key in low.keys() & high.keys():
         if isinstance(low[key], Mapping) and isinstance(high[key], Mapping):
@@ -135,7 +135,7 @@ class _Choices:
 
     values: dict[str, Any]
     keys: dict[KeyPath, str]
-    """Each key as it was given."""
+    """Path -> the key as the user wrote it."""
 
     def add(self, text: str) -> None:
         """Add `key=value`. A later value replaces an earlier one. Raises SettingsError."""
@@ -153,7 +153,7 @@ class _Choices:
 
 
 def _key_path(key: str) -> KeyPath:
-    """Return the path of a dotted key. The name in a free section keeps its dots."""
+    """Return the path of a dotted key. In a section of FREE_SECTIONS, names keep their dots."""
     for free in FREE_SECTIONS:
         start = ".".join(free) + "."
         if key.startswith(start):
@@ -162,7 +162,7 @@ def _key_path(key: str) -> KeyPath:
 
 
 def _value_of(path: KeyPath, text: str, where: str) -> Any:
-    """Parse a value of `--set`. Under `kafka` it is text as it stands."""
+    """Parse a value of `--set`. A value under `kafka` is taken as text."""
     if path[0] == "kafka":
         return text
     try:
@@ -225,7 +225,7 @@ def _read_file(path: Path) -> _Document:
 
 
 def _parsed(text: str) -> tuple[yaml.Node | None, object]:
-    """Keep scalars under `kafka` as text."""
+    """Parse YAML. Scalars under `kafka` stay text."""
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
@@ -304,7 +304,7 @@ def _unknown_in_file(document: _Document) -> Iterator[str]:
         if path[:-1] and path[:-1] not in known:
             continue
         siblings = [other[-1] for other in known if other[:-1] == path[:-1]]
-        if not siblings:  # under a scalar key; the key below may be a secret
+        if not siblings:  # below a scalar, where the key may be a secret
             continue
         advice = _nearest(path[-1], siblings, "key")
         yield f"{document.where(path)}: `{'.'.join(path)}` is not a setting. {advice}"

@@ -68,7 +68,7 @@ def _levels_ms(value: object) -> object:
 
 
 def check_topic(name: str) -> str:
-    """Return a legal topic name. Raises ValueError."""
+    """Return the name if it is legal for a topic. Raises ValueError."""
     if not is_legal_topic(name):
         raise ValueError(
             f"{name!r} is not a topic name: write 1 to 249 of the characters A-Z a-z 0-9 . _ -"
@@ -100,12 +100,13 @@ def _librdkafka_text(value: object) -> str:
 
 
 def refuse_no_addresses(bootstrap: str) -> None:
-    """Raise ValueError unless each address is `host:port`, perhaps with librdkafka's protocol."""
+    """Raise ValueError unless each address is `host:port`, perhaps after a protocol such as
+    `SSL://`."""
     addresses = [address for address in map(str.strip, bootstrap.split(",")) if address]
     for address in addresses or [bootstrap]:
         scheme, mark, rest = address.rpartition("://")
         host = rest.lstrip("/").partition("/")[0].rpartition("@")[2]
-        shown = address.rpartition("@")[2]  # a login stays out of errors
+        shown = address.rpartition("@")[2]  # without a login, which errors must not show
         if (mark and scheme.upper() not in PROTOCOLS) or "/" in rest:
             raise ValueError(
                 f"`bootstrap.servers` names {shown!r}: write host:port, without a scheme and "

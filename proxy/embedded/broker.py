@@ -129,10 +129,11 @@ class EmbeddedBroker(KafkaServer):
         raise self._failure(took, port)
 
     def _fence_predecessor(self, properties: Mapping[str, str]) -> None:
-        """Let a controller alone fence the broker of the previous run.
+        """Run the node as a controller only, until it has fenced the broker of the previous run.
 
-        Otherwise the new broker loses its partitions when the old session expires. Transactions
-        that complete then never write their end marker and stay open for ever (KAFKA-20734).
+        Otherwise the new broker loses its partitions when the old broker's session expires.
+        Transactions that complete in that moment never write their end marker and stay open for
+        ever (KAFKA-20734).
         """
         self.configure(alone_as_controller(properties))
         self.launch(QUICK_JVM)

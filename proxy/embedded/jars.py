@@ -150,7 +150,7 @@ def ensure_all(name: str, jars: tuple[Jar, ...]) -> list[Path]:
 
 
 def fetch(jars: Sequence[Jar], folder: Path, name: str) -> None:
-    """Fetch jars into `folder`, which the caller has alone.
+    """Fetch jars into `folder`. The caller must have locked the folder.
 
     A jar is renamed into place after its SHA-256 is verified. Complete jars stay if another fails.
     Raises JarsUnavailable or CacheUnusable.

@@ -67,9 +67,11 @@ def explain(what: str, tail: list[str], data_dir: Path, host: str, port: int) ->
 
 # Ports.
 
-# Outgoing connections use ports from 32768 (Linux) or 49152 (macOS), not a stopped broker's port.
+# Outgoing connections use ports from 32768 (Linux) or 49152 (macOS). So they cannot take a port of
+# this range while a broker is stopped.
 LOWEST, HIGHEST = 20_000, 32_000
-# Each process takes every 32nd port, and repeats none soon: a stopped broker may need it again.
+# Each process uses every 32nd port. It uses a port again as late as possible, because a stopped
+# broker may need its port again.
 SHARES = 32
 
 
@@ -123,9 +125,9 @@ ALONE = {
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": str(COORDINATOR_PARTITIONS),
 }
-"""Kafka's own topics: one replica, and few partitions so that they open at once."""
+"""Kafka's own topics: one replica, and few partitions, so that they open quickly."""
 PROMPT = {
-    # A restarted broker waits this long for the killed one's session.
+    # A restarted broker waits this long until the session of the killed broker has ended.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     # A controlled stop leaves partitions without a leader, and ending transactions without their
@@ -244,7 +246,7 @@ class DataFolder:
 
     @property
     def may_be_registered(self) -> bool:
-        """Return whether the controller may still count on an ended broker."""
+        """Return whether the controller may still take a broker that has ended for running."""
         return self.cluster_id() is not None and not self.fenced.exists()
 
     def rotate_log(self) -> None:
@@ -286,7 +288,7 @@ STOP_TIMEOUT_S = 20
 
 
 class GuardedProcess:
-    """A command under the watchdog. Ctrl-C does not reach their process group."""
+    """A command that the watchdog runs. Ctrl-C does not reach the process group of the two."""
 
     def __init__(
         self,

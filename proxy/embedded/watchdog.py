@@ -10,7 +10,8 @@ import sys
 from types import FrameType
 
 ENDS = {signal.SIGTERM: signal.SIGTERM, signal.SIGUSR1: signal.SIGKILL}
-"""The command's signal, by the watchdog's. SIGKILL would end the watchdog before the command."""
+"""Signal to the watchdog -> signal to the command. SIGUSR1 stands for SIGKILL, because SIGKILL to
+the watchdog would not end the command."""
 LOOK_EVERY_S = 0.5
 PATIENCE_LOOKS = 20
 
@@ -34,11 +35,12 @@ class Watchdog:
         signal.signal(signal.SIGALRM, self._on_look)
         signal.setitimer(signal.ITIMER_REAL, LOOK_EVERY_S, LOOK_EVERY_S)
         code = self._child.wait()
-        self._rest()
+        self._ignore_signals()
         return code if code >= 0 else 128 - code
 
-    def _rest(self) -> None:
-        """An alarm after the handlers are gone would set the exit code."""
+    def _ignore_signals(self) -> None:
+        """Ignore signals and alarms. One that came after the handlers are gone would set the exit
+        code."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number in (signal.SIGALRM, *ENDS):
             signal.signal(number, signal.SIG_IGN)

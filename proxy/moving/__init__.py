@@ -1,3 +1,3 @@
-"""Pending records moved to another cluster.
+"""Pending records, exported from one cluster and imported into another.
 
 May use recovery, publishing, dispatch and the rooms below. Begin with `export`."""

@@ -1,7 +1,8 @@
 """The pending records of a group, as they stand at one committed position of each partition.
 
-A shard is recovered in a temporary folder, as by a proxy that takes over. So cancels, replaced
-records, half messages and policies have one reader. Nothing is written to the broker.
+Each shard is recovered in a temporary folder by the code of a takeover. So cancels, replaced
+records, half messages and policies are read as a proxy reads them. Nothing is written to the
+broker.
 """
 
 import time
@@ -53,7 +54,8 @@ FLUSHED_AT_ONCE: Final = 50_000
 LOOK_EVERY_S: Final = 0.5
 LIST_WITHIN_S: Final = 10.0
 SETTLED_WITHIN_S: Final = 15.0
-"""Brokers abort forgotten transactions earlier, by default settings of the clients."""
+"""An export waits this long for open transactions. By default the broker aborts the transaction of
+a proxy that has crashed after 10 s."""
 SHOWN_AT_MOST: Final = 10
 UNDECIDED: Final = "undecided half message"
 REFUSED: Final = "would become a dead letter"
@@ -61,7 +63,7 @@ GONE_BODY: Final = "its body is no longer in the ingress"
 
 
 class NothingCommitted(ProxyError):
-    """The group has no position, so nothing says what is pending."""
+    """The group has no committed position, so it is unknown which records are pending."""
 
     def __init__(self, group_id: str, topic: str) -> None:
         super().__init__(
@@ -75,9 +77,9 @@ class LeftBehind:
     """The records that an export cannot hold."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    """By reason."""
+    """Reason -> number of records."""
     examples: list[tuple[str, str]] = field(default_factory=list)
-    """Origins and reasons of the first ones."""
+    """Origin and reason of each of the first records."""
 
     def add(self, origin: str, why: str) -> None:
         self.counts[why.partition(":")[0]] += 1
@@ -86,7 +88,7 @@ class LeftBehind:
 
 
 class PositionReader(Recovery):
-    """Recovers shards as they stand, without a policy of its own."""
+    """Recovers shards at their committed positions, to which it adds no policy of its own."""
 
     def _under_own_policy(self, position: Position, end: int) -> Position:
         del end
@@ -95,7 +97,7 @@ class PositionReader(Recovery):
 
 @dataclass
 class Export:
-    """The recovered shards of a group. `records` can be read once."""
+    """The recovered shards of a group. `records` can be read only once."""
 
     header: ExportHeader
     controls: Sequence[str]
@@ -112,10 +114,10 @@ class Export:
             yield from self._pending(shard)
 
     def _caught_up(self, shard: Shard, end: int) -> Iterator[ExportedRecord]:
-        """Read to `end`. Yield records behind the committed offset that are due on arrival.
+        """Ingest the records from the committed offset to `end`. Yield those that are due already.
 
-        They end with the transaction that ingests them, so they never pend. A shard that has not
-        reached its barrier fires nothing else."""
+        Such records are never pending, because they end with the transaction that ingests them. No
+        other entry fires here, because the shard has not reached its barrier."""
         shard.barrier = LAST_OFFSET
         messages = self._reading(shard.ingress.number, range(shard.next_offset, end))
         flushed_at = shard.next_offset
@@ -131,7 +133,7 @@ class Export:
         shard.reach(end)
 
     def _ingested(self, shard: Shard, messages: Sequence[Message]) -> Iterator[ExportedRecord]:
-        """Ingest and commit, in memory alone."""
+        """Ingest the messages and confirm them as committed, without a write to the broker."""
         now_ms = max(wall_clock_ms(), shard.position.watermark_ms)
         shard.ingest(messages, now_ms, TAKEN_AT_ONCE, PEEK_BYTES)
         while shard.state is not State.REPLAYING:
@@ -236,7 +238,8 @@ def _opened(settings: Settings, folder: Path, opened: ExitStack) -> Export:
 
 
 def _has_members(settings: Settings, ask: Callable[[], list[Member]]) -> bool:
-    """Return whether the group has members, after the sessions of stopped ones."""
+    """Return whether the group has members. First wait until the sessions of stopped members must
+    have ended."""
     until_s = time.monotonic() + session_timeout_ms(settings) / 1000 + MARGIN_S
     while ask():
         if time.monotonic() > until_s:
@@ -246,7 +249,8 @@ def _has_members(settings: Settings, ask: Callable[[], list[Member]]) -> bool:
 
 
 def _policy_in_force(committed: Sequence[TopicPartition], settings: Settings) -> str:
-    """Return the policy for partitions that were never served."""
+    """Return the digest of the policy that a served partition has. It is used for partitions that
+    were never served."""
     served = [one for one in committed if one.offset >= 0]
     if not served:
         raise NothingCommitted(settings.group_id, settings.topics.ingress)
@@ -276,7 +280,8 @@ def _is_skipped(skipped: SkippedRanges, partition: int, offset: int) -> bool:
 
 
 def _ends(reader: TopicReader, shards: Mapping[int, Shard]) -> dict[int, int]:
-    """Return the ends of the committed records. Wait for open transactions in these shards."""
+    """Return where the committed records of each partition end. Wait for transactions that are open
+    in these shards."""
     until_s = time.monotonic() + SETTLED_WITHIN_S
     while True:
         ends = {number: span.stop for number, span in reader.spans().items()}
@@ -298,8 +303,8 @@ def _places(committed: Sequence[TopicPartition]) -> list[tuple[int, str | None]]
 
 
 def _taken(shard: Shard, end: int, *, is_still: bool) -> ExportedPartition:
-    """Return the position. If it has moved on, later records may continue pending ones, so none
-    is read."""
+    """Return the position that the export takes. Unless it `is_still` the committed position,
+    records after it may be rewrites of pending records, so none of them is read."""
     at = shard.position
     read_to = max(end, at.next_offset) if is_still else at.next_offset
     return ExportedPartition(shard.ingress.number, at.next_offset, at.watermark_ms, read_to)

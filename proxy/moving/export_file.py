@@ -25,7 +25,7 @@ _encoded = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class ExportDamaged(ProxyError):
-    """An export is cut, changed, or none at all."""
+    """The export is cut or changed, or this is no export."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(
@@ -55,7 +55,7 @@ class ExportHeader:
     group: str
     partitions: tuple[ExportedPartition, ...]
     is_live: bool
-    """The group had members, so its position has moved on since."""
+    """Whether the group had members or its position moved, so the export may be outdated."""
 
     @property
     def source(self) -> str:
@@ -82,12 +82,13 @@ class ExportHeader:
 
 
 class ExportedRecord(NamedTuple):
-    """A pending record. Its key and headers are as in the ingress, without the time."""
+    """A pending record. Its key and headers are those in the ingress, without the headers that give
+    its time."""
 
     topic: str
     partition: int
     offset: int
-    """The ingress record's place."""
+    """Topic, partition and offset are the origin of the record."""
     due_ms: int
     target: str
     key: bytes | None
@@ -103,7 +104,7 @@ class ExportedRecord(NamedTuple):
         return next((raw for name, raw in reversed(self.headers) if name == ID), None)
 
     def to_json(self) -> str:
-        """Return the record's line. `id` is only for people."""
+        """Return the record's line. An import does not read the line's `id`: people do."""
         fields: dict[str, Any] = {
             "origin": self.origin,
             "due": self.due_ms,
@@ -157,9 +158,9 @@ class ExportWriter:
 
 
 class ExportReader:
-    """Reads an export from its lines. `name` is for errors. Raises ExportDamaged.
+    """Reads an export from its lines. Errors call it `name`. Raises ExportDamaged.
 
-    `sha256` is set after the last record. Until then the export may be cut.
+    `sha256` is set after the last record. Until then it is unknown whether the export is whole.
     """
 
     def __init__(self, lines: Iterator[bytes], name: str) -> None:

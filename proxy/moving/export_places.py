@@ -1,7 +1,7 @@
 """Places that hold an export: a file, a pipe, or a topic.
 
 A topic holds the bytes of the file in pieces, in partition 0. A piece's key has the name of its
-export and the piece's number, so that repeated pieces and other exports are left out.
+export and the piece's number, so that a reader can leave out repeated pieces and other exports.
 """
 
 import os
@@ -30,16 +30,16 @@ PIECE_BYTES: Final = 512 * 1024
 KEY: Final = re.compile(rb"([0-9a-f]{32})/([0-9]{12})")
 WRITE_WITHIN_S: Final = 60.0
 GROUP: Final = "kafka-delay-proxy-export"
-"""A name for the client library. Nothing joins the group or commits."""
+"""The client library requires a group. No consumer joins it or commits."""
 
 Write = Callable[[bytes], object]
 Lines = Callable[[], Iterator[bytes]]
-"""Returns the lines of an export from its start."""
+"""A function that returns the lines of an export from its start."""
 
 
 @contextmanager
 def written_file(name: str) -> Iterator[Write]:
-    """Yield a function that writes to the file. An error leaves no file of this name."""
+    """Yield a function that writes to the file. After an error there is no file of this name."""
     if name == STANDARD:
         try:
             yield sys.stdout.buffer.write
@@ -66,7 +66,8 @@ def written_file(name: str) -> Iterator[Write]:
 
 @contextmanager
 def read_file(name: str) -> Iterator[Lines]:
-    """Yield the lines of a file. A pipe is copied to a temporary file first."""
+    """Yield a function that returns the lines of a file. A pipe is first copied to a temporary
+    file."""
     try:
         file = sys.stdin.buffer if name == STANDARD else Path(name).open("rb")  # noqa: SIM115
     except OSError as error:
@@ -143,7 +144,7 @@ class _PieceWriter:
 
 @contextmanager
 def read_topic(settings: Settings, topic: str) -> Iterator[Lines]:
-    """Yield the lines of the last export that a topic holds."""
+    """Yield a function that returns the lines of the newest export in a topic."""
     admin_client(settings).describe_topic(topic, "Read")
     config = client_config(settings, group_id=GROUP, **READER_CONFIG)
     reader = TopicReader(partial(Consumer, config), topic, [0])
@@ -160,7 +161,7 @@ def read_topic(settings: Settings, topic: str) -> Iterator[Lines]:
 
 
 def _pieces(reader: TopicReader, span: range, ident: bytes) -> Iterator[bytes]:
-    """Yield the pieces of one export in order. A missing one makes its lines invalid."""
+    """Yield the pieces of one export in order, up to the first missing piece."""
     number = 0
     for message in reader.records(0, span):
         if message.key() == b"%s/%012d" % (ident, number):

@@ -1,8 +1,8 @@
 """Imports: the records of an export, scheduled once in another cluster.
 
 The whole export is checked first. Then its records are written in transactions that also write the
-progress, to the settings topic. All imports from one source share a transactional id. So a
-killed import continues at its progress, and a second one schedules nothing.
+progress, to the settings topic. All imports from one source share a transactional id. So an import
+that was killed continues where it ended, and no record is scheduled twice.
 """
 
 import hashlib
@@ -117,10 +117,10 @@ class IngressRefused(ProxyError):
 
 @dataclass
 class Problems:
-    """Faults of an export's records in the new cluster."""
+    """Reasons why the new cluster would not schedule records of an export."""
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Counts of records for each code and target."""
+    """(code, target) -> number of records."""
     firsts: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def add(self, record: ExportedRecord, code: str, detail: str) -> None:
@@ -151,7 +151,7 @@ class Checked(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The newest import from a source. `done`: the number of scheduled records."""
+    """How far the newest import from a source has got: `done` of its records are scheduled."""
 
     sha256: str
     done: int
@@ -169,7 +169,7 @@ class Progress(NamedTuple):
 
 
 class Importer:
-    """The new cluster. `open_export` reads the export from its start."""
+    """Imports an export into the new cluster. `open_export` reads the export from its start."""
 
     def __init__(self, settings: Settings, open_export: Callable[[], ExportReader]) -> None:
         self._settings, self._open_export = settings, open_export
@@ -204,7 +204,7 @@ class Importer:
         return Checked(header, export.sha256, export.records, overdue, targets)
 
     def refuse_twice(self, header: ExportHeader) -> None:
-        """Raise WouldDeliverTwice for the ingress that was exported."""
+        """Raise WouldDeliverTwice if the export comes from this cluster's own ingress."""
         if (header.cluster, header.topic_id) == (self._cluster, self._ingress.topic_id):
             raise WouldDeliverTwice(f"This is the ingress {self._ingress.name} that was exported.")
 
@@ -275,7 +275,8 @@ class Importer:
                     raise KafkaException(aborted.error) from None
 
     def _progress(self, key: str) -> Progress | None:
-        """Return the newest progress. The producer has taken over, so it is final."""
+        """Return the newest progress. It is final, because the producer has fenced other
+        imports."""
         config = client_config(self._settings, group_id=self._settings.group_id, **READER_CONFIG)
         consumers, topic = partial(Consumer, config), self._settings.topics.settings
         reader, found = TopicReader(consumers, topic, [PROGRESS_PARTITION]), None
@@ -285,7 +286,8 @@ class Importer:
         return found
 
     def _request(self, header: ExportHeader, record: ExportedRecord, now_ms: int) -> IngressRecord:
-        """Return the record for the new ingress. A due beyond `max_past` becomes the present."""
+        """Return the record for the new ingress. If it is overdue by more than half of `max_past`,
+        its due becomes the present."""
         due_ms, most_ms = max(0, record.due_ms), self._policy.max_past_ms
         if most_ms is not None and now_ms - due_ms > most_ms // 2:
             due_ms = now_ms
@@ -298,7 +300,8 @@ class Importer:
         return IngressRecord(record.value, record.key, at, headers)
 
     def _partition_of(self, record: ExportedRecord, partitions_before: int) -> int:
-        """Keep the partition if their number is the same, else choose as producers do."""
+        """Return the record's old partition if both ingress topics have the same number of
+        partitions. Else choose it by key, as producers do."""
         partitions = self._ingress.partitions
         if partitions != partitions_before and record.key is not None:
             return partition_of(record.key, partitions)
@@ -307,7 +310,7 @@ class Importer:
     def _fault(
         self, record: ExportedRecord, request: IngressRecord, now_ms: int
     ) -> tuple[str, str] | None:
-        """Return code and detail if the new cluster would schedule something else."""
+        """Return code and detail if the new cluster would not do what the record asks for."""
         value, key, partition, headers = request
         parsed = self._reader.read(headers, key, value, now_ms, partition, LAST_OFFSET)
         if isinstance(parsed, Rejection):
@@ -324,7 +327,8 @@ class Importer:
         return None
 
     def _refusal(self, target: str, partition: int) -> Rejection | None:
-        """Return the broker's refusal. The proxy creates missing topics of retry groups itself."""
+        """Return why the broker would refuse a delivery. A missing topic of a retry group is no
+        reason, because the proxy creates it."""
         at = target, partition
         if at not in self._refusals:
             if len(self._refusals) >= REMEMBERED:
@@ -335,8 +339,8 @@ class Importer:
         return self._refusals[at]
 
     def _refuse_equal_ids(self, idents: "array[int]") -> None:
-        """Refuse two records with the same id in a partition: the second would replace the
-        first. `idents` has their digests."""
+        """Raise ProxyError if two records have the same id in a partition, because the second would
+        replace the first. `idents` has a digest of each record's partition and id."""
         found = np.sort(np.frombuffer(idents, np.uint64))
         if (equal := int((found[1:] == found[:-1]).sum())) > 0:
             raise ProxyError(
@@ -352,7 +356,7 @@ def _partition_in(parsed: ParsedRecord) -> int:
 
 
 def _other_meaning(record: ExportedRecord, due_ms: int, parsed: ParsedRecord) -> str | None:
-    """Return what the new settings make of the record, if that is something else."""
+    """Return a sentence if the record has another meaning under the new settings."""
     hint = "compare header_aliases, retry and requests.serve with the old settings"
     if not isinstance(parsed, Scheduled):
         return f"it would be a {type(parsed).__name__.lower()}: {hint}"

@@ -24,7 +24,7 @@ LONGEST_NAME: Final = 249
 
 
 class BoundedNames:
-    """Numbers for the first `most` names. All others share one, for good."""
+    """Numbers for the first `most` names. All later names always share one more number."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -45,11 +45,11 @@ class BoundedNames:
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 FEW: Final = 8
-"""Up to this many values are counted singly, which is faster than an array."""
+"""Up to this many values are counted one by one, which is faster than an array."""
 
 
 class HistogramBySeries:
-    """Histograms of milliseconds, with inclusive bounds and a last bucket for the rest. Not
+    """Histograms of milliseconds, with inclusive bounds and a last bucket for larger values. Not
     thread-safe."""
 
     def __init__(self, series: int, bounds_ms: Sequence[int]) -> None:
@@ -102,13 +102,13 @@ class TargetMetrics(Collector):
         self._lock = threading.Lock()
 
     def meet(self, targets: Iterable[str]) -> None:
-        """Begin series before their first count, which `increase` would miss."""
+        """Begin the series of targets at 0, because `increase` misses a first count."""
         with self._lock:
             for target in targets:
                 self._names.number(target)
 
     def ingested(self, targets: Sequence[str], delays_ms: Sequence[int]) -> None:
-        """Count records by requested delay. Below 0 counts as 0."""
+        """Count records by requested delay. A negative delay counts as 0."""
         if min(delays_ms) < 0:
             delays_ms = [max(0, delay_ms) for delay_ms in delays_ms]
         self._add(self._delays, targets, delays_ms)
@@ -117,7 +117,7 @@ class TargetMetrics(Collector):
         self._add(self._lateness, targets, lateness_ms)
 
     def ended(self, ends: Iterable[tuple[str | None, str]]) -> None:
-        """Count other ends and rewrites. A record without target is ignored."""
+        """Count rewrites, and ends that are no deliveries. Ignore records without a target."""
         for (target, what), count in Counter(ends).items():
             if target is not None:
                 with self._lock:
@@ -227,7 +227,7 @@ WARN_EVERY_S: Final = 60.0
 
 
 class Intake:
-    """Counts read records, each once. It outlives sessions, which repeat uncommitted records."""
+    """Counts each read record once, although a new session reads uncommitted records again."""
 
     def __init__(self, targets: TargetMetrics, retries: RetryMetrics) -> None:
         self._targets, self._retries = targets, retries
@@ -251,7 +251,7 @@ class Intake:
             self._retries.ingested(asked.retries)
 
     def _warn_of_past(self, asked: AskedFor) -> None:
-        """Warn about due times a year before the writing."""
+        """Warn of a record whose due is more than a year before it was written."""
         first_ms = min(asked.delays_ms)
         now_s = time.monotonic()
         if first_ms < -LONG_PAST_MS and now_s - self._warned_s >= WARN_EVERY_S:

@@ -1,5 +1,5 @@
-"""Prometheus metrics. Facts about shards come from the worker's `Status` at the scrape, so a lost
-shard leaves no series."""
+"""Prometheus metrics. Each scrape makes the gauges of shards from the worker's newest `Status`, so
+a shard that was given up has no series."""
 
 import math
 import time
@@ -152,7 +152,7 @@ class Metrics:
         )
 
     def show(self, **values: float) -> None:
-        """Set GAUGES."""
+        """Set some of GAUGES."""
         for name, value in values.items():
             self._gauges[name].set(value)
 

@@ -14,7 +14,7 @@ from proxy.telemetry.collectors import OTHER
 MINUTE_MS: Final = 60_000
 LOGGED_EVERY_MS: Final = MINUTE_MS
 MOST_TARGETS: Final = 200
-"""Pairs of target and reason. Others share one entry for each reason."""
+"""Limit of pairs of target and reason. All further targets share one entry for each reason."""
 
 log = structlog.get_logger(__name__)
 
@@ -30,8 +30,9 @@ class RefusedTarget(NamedTuple):
 
 
 class _Refused:
-    """A target's records between two delivery attempts: number and earliest due time by the minute
-    of the next one."""
+    """The records that wait for their next publish attempt to a target.
+
+    `by_minute`: minute of the next attempt -> number of records, and their earliest due."""
 
     def __init__(self) -> None:
         self.detail = ""
@@ -44,14 +45,14 @@ class _Refused:
         self.by_minute[minute] = records + 1, min(oldest_ms, due_ms)
 
     def forget(self, now_ms: int) -> None:
-        """Drop records whose attempt has come. A failed attempt adds them again."""
+        """Drop records whose next publish attempt has come. If it fails, it adds them again."""
         past = [minute for minute in self.by_minute if (minute + 1) * MINUTE_MS <= now_ms]
         for minute in past:
             del self.by_minute[minute]
 
 
 class RefusedTargets(Collector):
-    """Counts records that committed transactions put off."""
+    """Counts records that committed transactions put off, because their targets refuse them."""
 
     def __init__(self, now_ms: Callable[[], int] = wall_clock_ms) -> None:
         self._now_ms = now_ms
@@ -95,7 +96,8 @@ class RefusedTargets(Collector):
         return tuple(sorted(found, key=lambda one: one.oldest_due_ms))
 
     def collect(self) -> Iterator[Metric]:
-        """Yield ages of the oldest due records by target and reason, at least one."""
+        """Yield the age of the oldest due by target and reason. There is always at least one
+        series."""
         family = GaugeMetricFamily(
             "delay_proxy_target_refused_seconds",
             "Time since the due time of the oldest record that its target rejects. The record "

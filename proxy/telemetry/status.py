@@ -27,7 +27,8 @@ class ShardStatus:
     topic: str
     partition: int
     state: ShardState
-    """`held` by the clock, `full` by the setting `admission`, `unreadable` at `unreadable_at`."""
+    """`held`: the wall clock is too far ahead. `full`: a limit of the setting `admission` is
+    reached. `unreadable`: no client can read the batch at `unreadable_at`."""
     next_offset: int
     watermark_ms: int
     floor: int
@@ -38,9 +39,9 @@ class ShardStatus:
     undecided: int = 0
     oldest_undecided_ms: int | None = None
     log_start: int | None = None
-    """The broker's first offset, once known."""
+    """The first offset that the broker has. None: not known yet."""
     aging: int = 0
-    """Needed offsets that the broker may soon delete."""
+    """Number of needed offsets that are so old that the broker may soon delete them."""
     ahead_ms: int = 0
     pending_bytes: int = 0
     cancelled: int = 0
@@ -58,10 +59,10 @@ class Status:
     shards: tuple[ShardStatus, ...] = ()
     heartbeat_monotonic: float = 0.0
     assigned: bool = False
-    """Whether the group has answered, even without a partition."""
+    """Whether the group has assigned partitions to the worker, even if the list was empty."""
     pending_by_target: TargetCounts = NO_COUNTS
     paused: frozenset[str] = frozenset()
-    """Patterns of targets, as in all run-time controls."""
+    """Patterns of the targets that are paused."""
     pending_bytes_by_target: TargetCounts = NO_COUNTS
     release_rates: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, TargetLimit] = field(default_factory=dict)

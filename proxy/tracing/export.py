@@ -36,13 +36,14 @@ MAX_RECORDS: Final = 10_000
 AT_ONCE: Final = 256
 EXPORT_EVERY_MS: Final = 500
 GAP: Final = 500
-"""Gaps of up to this many records are read through."""
+"""Up to this many offsets between two wanted records are read, not jumped over."""
 CLOSE_WITHIN_S: Final = 3.0
 PAUSE_PER_WORK: Final = 9
 """The thread pauses for this multiple of its work, because the loop needs the interpreter."""
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 300.0
-"""A failure leaves cyclic garbage, which a worker does not collect."""
+"""After failures the pauses become long, because each failure leaves cyclic garbage, which a worker
+never collects."""
 
 LONGEST_ORIGIN: Final = 300
 LONGEST_DETAIL: Final = 1_000
@@ -78,7 +79,8 @@ class TracedRecord(NamedTuple):
 
 
 class _Queued(NamedTuple):
-    """A record for the batch processor, which reads only the context's flags."""
+    """A traced record as the batch processor takes it. The processor reads only the flags of
+    `context`."""
 
     record: TracedRecord
     context: SpanContext = _SAMPLED
@@ -104,8 +106,8 @@ class _LastMessages(logging.Handler):
 
 
 class SpanQueue(SpanExporter):
-    """A queue of traced records, and the thread that exports their spans. Only that thread can read
-    the ingress timestamps that a span needs."""
+    """A queue of traced records, and the thread that exports their spans. A span needs the record's
+    ingress timestamp, which only that thread can read."""
 
     def __init__(
         self,
@@ -118,7 +120,7 @@ class SpanQueue(SpanExporter):
         self._messages = _LastMessages()
         self._exporter = exporter or OTLPSpanExporter()
         self._put, self._done = 0, 0
-        """Numbers of records, each written by one thread."""
+        """Numbers of queued and of exported records. Only one thread writes each number."""
         self._is_closing, self._failure_pause_s = threading.Event(), 0.0
         self._processor = BatchSpanProcessor(
             self,
@@ -259,7 +261,7 @@ def span_id_of(name: str, origin: str) -> str:
 
 
 def timer_spans(traced: TracedRecord, written_ms: int) -> list[ReadableSpan]:
-    """Return the spans of a record's wait and publishing. A dead letter has only the first."""
+    """Return the spans of a record's wait and publishing. A dead letter has only the wait."""
     ingress, origin = traced.ingress, traced.origin
     fired_ms, reason = traced.fired_ms, traced.reason
     timer: dict[str, str | int | None] = {
