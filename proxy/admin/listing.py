@@ -22,8 +22,8 @@ BEYOND_PARTITIONS: Final = 2**31
 PAGE_S: Final = 2.0
 """A page is returned after this time, full or not: a narrow filter visits many records."""
 LEAST_PIECE: Final = 16
-"""A query asks for at least this many records of a partition, because each such piece costs as
-much as about a hundred records."""
+"""A query asks for at least this many records of a partition, because a query costs as much for
+each partition as about a hundred records."""
 COUNTED_WITHIN_S: Final = 20.0
 AT_ONCE: Final = 1_000
 

@@ -251,7 +251,7 @@ def receive_queries(connection: Connection[Any, Any], mailbox: QueryMailbox) -> 
 
 
 class Workers:
-    """All workers of this `run`: the one with `mailbox`, or child processes by number."""
+    """All workers of this `run`: the worker that reads `mailbox`, or child processes by number."""
 
     def __init__(self, mailbox: QueryMailbox | None = None) -> None:
         self._mailbox = mailbox

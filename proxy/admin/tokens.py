@@ -127,7 +127,7 @@ class Tokens:
         """Return the user for whom a login proxy calls. Raises Problem unless it names one user.
 
         A browser sends the login proxy's cookie also from pages of other websites. So `site`, the
-        value of Sec-Fetch-Site, must not be that of another website."""
+        value of Sec-Fetch-Site, must not name another website."""
         header = self._settings.trusted_header or ""
         names = [text for name, text in headers if name == header.lower()]
         user = _user_name(names[0]) if len(names) == 1 else None
@@ -175,8 +175,7 @@ def _text_of(file: Path) -> str:
 
 
 def best_token(settings: AdminSettings) -> str | None:
-    """Return a token for commands: of those that this process can read, the one with the highest
-    role."""
+    """Return a token for commands. This process must be able to read it. Prefer a high role."""
     if settings.token is not None:
         return settings.token
     own = [entry for entry in settings.tokens.values() if not entry.trusted]

@@ -103,8 +103,8 @@ def describe_topics(admin: AdminClient, names: Sequence[str]) -> dict[str, Descr
 def _read_configs(
     admin: AdminClient, topics: list[str], broker_id: str
 ) -> dict[str, dict[str, str]]:
-    """Return the configuration of each topic, as far as it may be read. The key `""` has the
-    configuration of one broker."""
+    """Return the configuration of each topic that may be read. The key `""` has the configuration
+    of one broker."""
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
     resources.append(ConfigResource(ResourceType.BROKER, broker_id))
     configs: dict[str, dict[str, str]] = {}

@@ -294,13 +294,12 @@ def broker_config_findings(
 Limit: TypeAlias = tuple[
     Callable[[str, str], Finding], str, Callable[[int, int], bool], int, str, str
 ]
+"""Kind of finding, key, `is_wrong`, limit, sentence, remedy. There is a finding if
+`is_wrong(value, limit)`."""
 
 
 def _limits(settings: Settings, brokers: int) -> Iterable[Limit]:
-    """Return the limits for keys of the broker's configuration.
-
-    A limit has the kind of finding, the key, `is_wrong`, the limit, and the sentences of the
-    finding, which is made if `is_wrong(value, limit)`."""
+    """Return the limits for keys of the broker's configuration."""
     broker = Subject("broker")
     session_ms, asks = session_timeout_ms(settings), "{key} is {value}, the proxy asks for {limit}"
     session = "Set `kafka: session.timeout.ms: {value}`, or change {key}."

@@ -100,8 +100,8 @@ def say_table(
 
 @contextmanager
 def progress(text: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on a terminal. The yielded function takes how many of `total` are
-    done."""
+    """Show a progress bar on a terminal. The yielded function takes the number of records done so
+    far, out of `total`."""
     with Progress(transient=True, disable=not Console().is_terminal) as bar:
         task = bar.add_task(text, total=total)
         yield lambda done: bar.update(task, completed=done)

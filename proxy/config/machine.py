@@ -1,4 +1,4 @@
-"""Cores, memory and disk of the machine, and how much of them the proxy uses."""
+"""Cores, memory and disk of the machine, and the limits for the proxy's use of them."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ OWN_CGROUP: Final = Path("/proc/self/cgroup")
 
 
 def usable_cores(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> int:
-    """Return how many cores this process may use, by affinity and container quota. At least 1.
+    """Return the number of cores that affinity and container quota allow. At least 1.
 
     Source: cpu.max and cpu.cfs_quota_us in the Linux kernel's documentation of cgroups.
     """

@@ -24,7 +24,7 @@ def roll_after_ms(settings: Settings, retention_ms: int | None) -> int | None:
 
 
 def needed_ms(settings: Settings, retention_ms: int) -> int:
-    """Return how long the ingress must keep a record: until it has ended or is rewritten."""
+    """Return the time for which the ingress must keep a record: until it ends or is rewritten."""
     return min(roll_after_ms(settings, retention_ms) or retention_ms, settings.max_delay_ms)
 
 
@@ -36,7 +36,8 @@ def aging_after_ms(rolled_after_ms: int | None, retention_ms: int | None) -> int
 
 
 def longest_undecided_ms(settings: Settings) -> int:
-    """Return how long a half message can stay undecided. Until then it is never rewritten."""
+    """Return the longest time for which a half message stays undecided. It is not rewritten
+    meanwhile."""
     asked = settings.transactions
     return asked.immunity_ms + asked.max_checks * asked.check_interval_ms
 

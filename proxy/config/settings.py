@@ -247,7 +247,7 @@ def checked_token(token: str) -> str:
 
 
 Role = Literal["metrics", "viewer", "operator", "admin"]
-"""What a caller of the admin port may do. Each role may do what the roles before it may."""
+"""The role of a caller of the admin port. Each role includes the rights of the roles before it."""
 TokenName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9._-]{0,62}$")]
 HeaderName = Annotated[str, Field(pattern="^[A-Za-z][A-Za-z0-9-]{0,99}$")]
 LONGEST_USER_NAME = 200

@@ -313,7 +313,7 @@ class LetterPage(NamedTuple):
 class LetterPages:
     """The wanted letters in pages, the newest first. Each partition is read backwards by offset, so
     the pages miss and repeat no letter even if clocks differ. The partitions are merged by
-    timestamp, as long as there is time for this."""
+    timestamp until the time for a page is up."""
 
     def __init__(
         self, letters: Letters, spans: Mapping[int, range], now_s: Callable[[], float]

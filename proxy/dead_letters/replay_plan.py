@@ -93,7 +93,7 @@ class Rate:
         return max(1, min(most, self.letters * BURST_MS // self.per_ms))
 
     def wait_ms(self, sent: int, since_ms: int) -> int:
-        """Return how long to wait after `sent` letters were sent in `since_ms`."""
+        """Return the time to wait in ms after `sent` letters were sent in `since_ms`."""
         due_ms = -(-sent * self.per_ms // self.letters)
         return max(0, due_ms - since_ms)
 
@@ -324,8 +324,8 @@ class TargetCount:
 
 @dataclass(slots=True)
 class ReasonCount:
-    """Number of letters that are not replayed for one reason. `place` and `detail` are those of the
-    first letter."""
+    """Number of letters that are not replayed for one reason. `place` and `detail` belong to the
+    first of these letters."""
 
     place: Place
     detail: str

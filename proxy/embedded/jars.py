@@ -124,14 +124,14 @@ def cache_folder() -> Path:
 
 
 def ensure_jars() -> list[Path]:
-    """Return the paths of the broker's jars, in classpath order. Fetches missing ones."""
+    """Return the paths of the broker's jars, in classpath order. Fetch missing jars."""
     return ensure_all(f"Kafka {kafka_version()}", locked_jars())
 
 
 def ensure_all(name: str, jars: tuple[Jar, ...]) -> list[Path]:
-    """Return the paths of these jars in order. Fetches missing ones.
+    """Return the paths of these jars in the same order. Fetch missing jars.
 
-    Checks every SHA-256 (45 MB: some 50 ms). Concurrent processes wait for the one that fetches.
+    Check every SHA-256 (45 MB: some 50 ms). While one process fetches, other processes wait.
     Raises JarsUnavailable, CacheUnusable or ExtraMissing.
     """
     folder = cache_folder()

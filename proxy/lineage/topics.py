@@ -28,8 +28,8 @@ GROUP: Final = "kafka-delay-proxy-trace"
 Ranges = dict[tuple[str, int], range]
 
 Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-"""Takes a text and the number of records to read. Yields a function, to which the number of records
-read so far is passed."""
+"""Takes a text and the number of records to read. Yields a function that takes the number of
+records read so far."""
 
 
 @contextmanager

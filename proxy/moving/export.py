@@ -54,8 +54,8 @@ FLUSHED_AT_ONCE: Final = 50_000
 LOOK_EVERY_S: Final = 0.5
 LIST_WITHIN_S: Final = 10.0
 SETTLED_WITHIN_S: Final = 15.0
-"""An export waits this long for open transactions. By default the broker aborts the transaction of
-a proxy that has crashed after 10 s."""
+"""An export waits at most this long for open transactions. If a proxy has crashed, the broker
+aborts its transaction after 10 s by default."""
 SHOWN_AT_MOST: Final = 10
 UNDECIDED: Final = "undecided half message"
 REFUSED: Final = "would become a dead letter"
@@ -114,7 +114,7 @@ class Export:
             yield from self._pending(shard)
 
     def _caught_up(self, shard: Shard, end: int) -> Iterator[ExportedRecord]:
-        """Ingest the records from the committed offset to `end`. Yield those that are due already.
+        """Ingest the records from the committed offset to `end`. Yield the ones that are due.
 
         Such records are never pending, because they end with the transaction that ingests them. No
         other entry fires here, because the shard has not reached its barrier."""
@@ -303,8 +303,10 @@ def _places(committed: Sequence[TopicPartition]) -> list[tuple[int, str | None]]
 
 
 def _taken(shard: Shard, end: int, *, is_still: bool) -> ExportedPartition:
-    """Return the position that the export takes. Unless it `is_still` the committed position,
-    records after it may be rewrites of pending records, so none of them is read."""
+    """Return the position that the export takes.
+
+    If a position has been committed since (`is_still` is False), records after this position may be
+    rewrites of pending records. Then none of them is read."""
     at = shard.position
     read_to = max(end, at.next_offset) if is_still else at.next_offset
     return ExportedPartition(shard.ingress.number, at.next_offset, at.watermark_ms, read_to)

@@ -82,8 +82,8 @@ class ExportHeader:
 
 
 class ExportedRecord(NamedTuple):
-    """A pending record. Its key and headers are those in the ingress, without the headers that give
-    its time."""
+    """A pending record. Key and headers are as in the ingress, but without the headers for its
+    time."""
 
     topic: str
     partition: int

@@ -2,7 +2,7 @@
 
 The whole export is checked first. Then its records are written in transactions that also write the
 progress, to the settings topic. All imports from one source share a transactional id. So an import
-that was killed continues where it ended, and no record is scheduled twice.
+that was killed continues at its progress, and no record is scheduled twice.
 """
 
 import hashlib
