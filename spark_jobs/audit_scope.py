@@ -24,7 +24,7 @@ UNITS_MS: Final = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d":
 
 @dataclass(frozen=True, slots=True)
 class LatenessLimits:
-    """The allowed lateness of deliveries. A later delivery is a violation."""
+    """The allowed lateness of deliveries. A delivery beyond the limit is a violation."""
 
     most_ms: int | None = None
     """The limit for targets not in `by_target` and for records without a target. None: no limit."""
@@ -68,7 +68,7 @@ class OverdueRule(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class OverdueRules:
     """All rules since `known_from_ms` (epoch ms) by which the proxy ends overdue records.
-    Each is written before any record ends by it (docs/audit.md#verdicts).
+    The proxy writes each rule down before it ends a record by the rule (docs/audit.md#verdicts).
     """
 
     known_from_ms: int
@@ -148,9 +148,9 @@ class AuditScope:
     overdue_rules: OverdueRules | None = None
     limits: LatenessLimits = NO_LIMITS
     reading_from_ms: int | None = None
-    """When the audit began to read, by its own clock."""
+    """When the audit began to read, by the audit's own clock."""
     seen_ms: int | None = None
-    """When the audit knew up to which offsets it reads, by its own clock."""
+    """When the audit knew up to which offsets it reads, by the audit's own clock."""
     least_attempts: int = 1
     """The fewest publish attempts after which the proxy gives up a record."""
     settled_only: bool = False

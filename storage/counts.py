@@ -239,7 +239,7 @@ def offsets_of(entries: Sequence[Entry]) -> Column:
 
 
 class ChunkCounts:
-    """Pending entries by chunk of 2**shift offsets. Chunks double in size to stay this few."""
+    """Pending entries by chunk of 2**shift offsets. Above MAX_CHUNKS, chunks double in size."""
 
     def __init__(self, shift: int = FIRST_SHIFT, base: int = 0, counts: Column | None = None):
         self.shift = shift

@@ -78,7 +78,7 @@ def why_and_remedy(folder: Path, cause: OSError) -> tuple[str, str]:
 
 
 def free_inodes(folder: Path) -> int | None:
-    """Return the free inodes of the file system. None if it sets no limit or cannot be asked."""
+    """Return the free inodes of the file system, or None if it has no limit or gives no answer."""
     for place in (folder, *folder.absolute().parents):
         with suppress(OSError):
             found = os.statvfs(place)

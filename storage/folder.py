@@ -190,7 +190,7 @@ def parse_checkpoint(data: bytes, path: Path) -> Checkpoint:
 
 
 def boot_id() -> str:
-    """Return an id of the machine's current boot, or ''. A restart loses the page cache."""
+    """Return an id of the machine's current boot, or ''. A new boot loses the page cache."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:

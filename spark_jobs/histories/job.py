@@ -35,7 +35,7 @@ class RepeatInputs:
     at_ms: int
     limits: LatenessLimits
     goes_on_from: str | None
-    """The audit whose open records it began with."""
+    """The audit with whose open records this audit began."""
     tables: Mapping[str, TableHash]
     settled_only: bool = False
     version: Literal[2] = 2
@@ -106,7 +106,7 @@ class AuditJob:
     group: str
     own: OwnTopics
     targets: Sequence[str]
-    """Empty: all targets that the ingress asks for."""
+    """Target topics. If this is empty, all targets that ingress records name."""
     output: Location
     continue_from: Location | None = None
     """The place of the audit to continue from. Its records are not read again."""

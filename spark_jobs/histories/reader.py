@@ -94,7 +94,7 @@ class ReadSoFar:
     lost: Numbers = field(default_factory=dict)
     """Latest time (epoch ms) of records that were deleted before a portion read them."""
     judged: Numbers | None = None
-    """Where judging continues after portions. None: all is judged."""
+    """Where judging continues after portions, or None if all read records are judged."""
     version: Literal[8] = 8
 
     @property
@@ -115,7 +115,7 @@ class ReadSoFar:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "ReadSoFar":
-        """Parse it. Raises ValueError or TypeError."""
+        """Parse the stored progress. Raises ValueError or TypeError."""
         return _ADAPTER.validate_python(stored)
 
 
@@ -412,8 +412,8 @@ class Reader:
 
     def inputs(self, selection: Selection, open_records: OpenRecords) -> Inputs | Portion:
         """Return the inputs of the audit, or a portion if more than `job.most` records are unread.
-        A repeated audit uses the snapshot of its `repeat.json`. Without named targets the ingress
-        is read first, into an intermediate table: it names the targets.
+        A repeated audit uses the snapshot of its `repeat.json`. If the job has no targets, the
+        ingress is read first, into an intermediate table, because its records name the targets.
         """
         job, before = self._job, self._before
         there = unread(self._committed.ranges, before.closed)

@@ -71,7 +71,7 @@ def kafka_settings(bootstrap: str, pairs: Iterable[str] = ()) -> KafkaSettings:
 
 
 def _from_environment() -> dict[str, str]:
-    """Read the settings that `kafka-delay-proxy audit` passes on. Arguments would show them."""
+    """Read the settings that `kafka-delay-proxy audit` passes on, to hide passwords."""
     try:
         found = json.loads(os.environ.get(VARIABLE) or "{}")
     except ValueError:
@@ -133,8 +133,8 @@ def _trust(own: Mapping[str, str]) -> dict[str, str]:
     return {"ssl.endpoint.identification.algorithm": "" if algorithm == "none" else algorithm}
 
 
-# Errors of the client become `AuditError`s. Its log is suppressed. Its last error is shown if no
-# broker answers.
+# Errors of the client become `AuditError`s. The client's log is suppressed. Its last error is shown
+# if no broker answers.
 
 READER: Final = "kafka-delay-proxy-audit"
 """The group of consumers that read topics. They never commit."""

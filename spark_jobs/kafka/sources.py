@@ -127,9 +127,9 @@ COMMITTED: Final = {
     "kafka.max.poll.records": "10000",
 }
 """Settings of Spark's reader.
-A range may end with a transaction's control record. Then the reader asks for one record more, and
-the broker waits up to 500 ms by default. For each poll Spark asks the broker twice for the end of
-the log. A poll gives 500 records by default.
+A range may end with a transaction's marker. Then the reader asks for one record more, and the
+broker waits up to 500 ms by default. For each poll Spark asks the broker twice for the end of the
+log. A poll gives 500 records by default, so these settings make polls larger.
 """
 
 BATCH_BY_BATCH: Final = {"kafka.max.partition.fetch.bytes": "1", "kafka.fetch.max.bytes": "1"}

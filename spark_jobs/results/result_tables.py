@@ -228,7 +228,7 @@ def _of(audit: str, audited: Audited, rows: DataFrame) -> DataFrame:
 
 
 def look(bootstrap: str, ingress_topic: str) -> Column:
-    """Return Kafka's console commands that show the ingress record and its end, one a line."""
+    """Return Kafka's console commands that show the ingress record and its end, line by line."""
     consumer = f"kafka-console-consumer.sh --bootstrap-server {shlex.quote(bootstrap)} --topic "
 
     def command(topic: Column, partition: str, offset: str) -> Column:
@@ -301,7 +301,7 @@ def newest_of_chain(history: History) -> DataFrame:
 
 def register_views(spark: SparkSession, place: Location) -> None:
     """Create the session's views over the current content. Raises `ResultsRefused`.
-    `audits`: AUDITS, the complete audits. `chain`: the last one and its predecessors. `verdicts`:
+    `audits`: AUDITS, the complete audits. `chain`: the last audit and its predecessors. `verdicts`:
     VERDICTS with AUDIT, of complete audits. `newest`: the newest verdict of each record in the
     chain. `violations`: VIOLATION with AUDIT. `lateness`: Figures by AUDIT, target and minute_ms.
     """

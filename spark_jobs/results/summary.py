@@ -126,7 +126,8 @@ class Audited:
 @dataclass(frozen=True, slots=True)
 class Summary:
     """The figures of an audit.
-    `late`, `overdue`: later than allowed or usual. They are violations only with a limit.
+    `late`, `overdue`: records beyond the lateness limit, which are violations. If there is no
+    limit, records beyond USUAL_MS.
     `until_ms`: all records up to it are judged. `not_judged`: counts by reason. `attested`,
     `claimed`: deliveries with the broker's time, and with the proxy's. `believed`: dead letters
     whose reason no topic shows. `control`: records read and judged, by ingress partition.

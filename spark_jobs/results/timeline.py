@@ -33,7 +33,9 @@ TIMES: Final = {
 without a visible end, both are null. `wrong`: when a violation was due, or its end was written.
 """
 _COUNTED: Final = ("+", "-", "-due")
-"""Written, ended otherwise, and delivered. No verdict has such a name."""
+"""Names for written records, records that ended without delivery, and deliveries.
+No verdict has such a name.
+"""
 _EVENTS: Final = ("written, '+'", "ended, IF(due IS NULL, '-', '-due')", "wrong, verdict")
 
 
@@ -49,7 +51,7 @@ class Axis(NamedTuple):
         return self.first_ms + self.steps * self.step_ms
 
     def step_of(self, at_ms: str) -> Column:
-        """Return `step`, the number of a time's step. Earlier times count in the first one."""
+        """Return `step`, the number of a time's step. Earlier times count in the first step."""
         step = f.floor((f.col(at_ms) - f.lit(self.first_ms)) / f.lit(self.step_ms))
         return f.when(step < 0, f.lit(0)).otherwise(step.cast("int")).alias("step")
 

@@ -49,7 +49,7 @@ class RangeRefused(AuditError):
 
 
 class IngressGrew(AuditError):
-    """The ingress got partitions during the audit."""
+    """Partitions were added to the ingress during the audit."""
 
 
 class StillOpen(AuditError):
@@ -61,7 +61,7 @@ class ResultsRefused(AuditError):
 
 
 class QuestionRefused(AuditError):
-    """The question does not exist, or not with these values."""
+    """The question does not exist, or does not take these values."""
 
 
 CAUSES: Final = (
@@ -125,7 +125,7 @@ CAUSES: Final = (
         BrokerUnreachable("The broker stopped answering.", "Run the audit again."),
     ),
 )
-"""Parts of Spark's messages, and their errors. The first match counts."""
+"""Parts of Spark's messages, and the errors to raise for them. The first match counts."""
 
 
 @contextmanager

@@ -201,8 +201,8 @@ def spark_session(
         java = java_options(os.environ, is_short=is_short)
         scratch = _scratch_folder(cache_folder())
         java.append(f'"-Djava.io.tmpdir={scratch}"')
-        here = _of_this_process(master, driver_memory, java)
-        own = {**here, **QUIET, **DELTA, **KEEPS_NO_RECORDS, **(more or {})}
+        driver = _of_this_process(master, driver_memory, java)
+        own = {**driver, **QUIET, **DELTA, **KEEPS_NO_RECORDS, **(more or {})}
         if master.startswith("local"):
             os.environ["SPARK_LOCAL_IP"] = HERE
         os.environ["JAVA_HOME"] = str(java_home())

@@ -22,7 +22,7 @@ from storage.store import Column, Key
 Words: TypeAlias = npt.NDArray[np.uint64]
 WORD_BYTES = 8
 _WIDEST = 64
-"""Shorter ids are padded together as a matrix."""
+"""Ids that fit into this many bytes are padded together, as a matrix."""
 
 
 class Idents(NamedTuple):
@@ -428,7 +428,7 @@ class MappedNames:
 
 
 class MergedNames:
-    """New numbers for the target names in use. Each name in the sources takes eight bytes."""
+    """New numbers for the target names in use. Each name in a source takes 8 bytes of memory."""
 
     def __init__(self, sources: Sequence[RunContents]) -> None:
         self._sources = [source.names for source in sources]

@@ -32,9 +32,9 @@ from storage.tier import refuse_ahead
 def runs_to_merge(sizes: Sequence[int], least: int, most: int) -> int:
     """Return the number of newest runs to merge, or 0. `sizes` has the oldest first.
 
-    At least `least` runs are merged, and as many as possible whose oldest is no larger than the sum
-    of the newer ones. With `least` 8, a row is copied once in 30 memtables and four times in 1,000.
-    If there are `most` runs, `least` are merged whatever their size."""
+    It is the highest number, from `least` on, whose oldest run is no larger than the newer runs
+    together. With `least` 8, a row is copied once in 30 memtables and four times in 1,000. If there
+    is no such number, but there are `most` runs, it is `least`."""
     best, newer = 0, 0
     for count, size in enumerate(reversed(sizes), 1):
         if count >= least and size <= newer:

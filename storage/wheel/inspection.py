@@ -204,7 +204,7 @@ class WheelScan:
 
 
 def _first_rows(runs: Sequence[Rows], after: Key) -> tuple[Rows, Key | None]:
-    """Return the first rows beyond `after`, and the key of their end, or None for all rows."""
+    """Return the first rows beyond `after`. They are complete up to the second result, or all."""
     left = [part for run in runs if (part := run[rows_upto(run, *after) :]).size]
     share = max(LEAST_SCANNED_ROWS, MERGED_ROWS // max(1, len(left)))
     cut = [key_at(run, share - 1) for run in left if run.size > share]

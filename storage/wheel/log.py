@@ -456,7 +456,7 @@ class BodyFiles:
         self._unconfirmed.clear()
 
     def rewind(self) -> None:
-        """Cut off bodies appended since `confirm`. If that fails, they stay without a record."""
+        """Cut off bodies appended since `confirm`. If that fails, they stay, but are never read."""
         for key, size_bytes in self._unconfirmed.items():
             with suppress(OSError):
                 self._files.resize(self.path(key), size_bytes)

@@ -153,7 +153,7 @@ class TimerWheel:
         return held
 
     def begun_from(self, slot: int) -> tuple[Column, Column]:
-        """Return begin and records of chains that begin at `slot` or later, by place in the lap."""
+        """Return first slot and records of chains that begin at `slot` or later, by place."""
         held = self._rolled(self.held(), slot)
         times, counts = self.cells["time"][held], self.cells["count"][held]
         is_ahead = times >= slot
