@@ -125,7 +125,7 @@ class Backlog:
         self.partitions[place.topic_partition].done(place.offset)
 
     def failed(self, place: Place, request: Request) -> None:
-        """Keep the retry request of a failed record. The record is done once this is stored."""
+        """Keep the retry request of a failed record. Once it is stored, the record is done."""
         self.records += 1
         self._requests[place] = request
         self.request_bytes += request.size_bytes

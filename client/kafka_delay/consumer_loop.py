@@ -39,7 +39,7 @@ HOPELESS: Final = frozenset(
         KafkaError.FENCED_INSTANCE_ID,
     }
 )
-"""Errors that end the consumer. librdkafka recovers from all others."""
+"""Errors that end the consumer. librdkafka recovers from all other errors."""
 
 log = logging.getLogger("kafka_delay")
 
@@ -79,7 +79,7 @@ class Pauses:
 
 
 class ConsumerLoop:
-    """A consumer's membership in its group. One thread polls while handlers run in others."""
+    """A consumer's membership in its group. One thread polls. Handlers run in other threads."""
 
     def __init__(
         self,

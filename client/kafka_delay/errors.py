@@ -98,7 +98,7 @@ class TransactionInDoubt(TransactionFailed):
     """The broker has not confirmed a commit, so its result is unknown.
 
     Records with ids may be sent again, because they replace the earlier ones.
-    The next transaction first asks for the result. It raises this error again if there is none.
+    The next transaction first asks for the result, and raises this error while it is unknown.
     """
 
     _remedy = ". Begin another transaction: it first asks for the result of this one"

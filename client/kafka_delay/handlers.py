@@ -126,8 +126,8 @@ class Handling:
         """Bytes of suspended jobs, and of jobs queued behind a job of their key."""
         self._is_over = False
         self._moved_s = self._said_s = now_s()
-        """Two times: when a handler last began or ended, or no record waited; and when the log last
-        said that no handler does."""
+        """When a handler last began or ended, or no record waited; and when the log last said that
+        this was long ago."""
         self._idle_since_s: float | None = None
         """The time since which records are ready and no handler is at work. None: otherwise."""
 

@@ -56,7 +56,7 @@ class IngressWriter:
     def write(self, request: Request, on_delivery: OnDelivery | None = None) -> Future[Receipt]:
         """Queue a record. The future returns its receipt or raises NotStored.
 
-        Raises NotStored.
+        Raises NotStored if librdkafka refuses the record.
         Raises QueueFull if the queue stays full for `max_block_s`. In a callback it does not wait.
         """
         if self._is_closed:
@@ -124,7 +124,7 @@ class IngressWriter:
 
 
 class _Reports:
-    """The polling thread of a writer. It has no reference to it, so that a writer can be freed."""
+    """The polling thread of a writer. A reference to the writer would keep it from being freed."""
 
     def __init__(self, producer: Producer) -> None:
         self.unconfirmed = 0

@@ -22,7 +22,7 @@ TRANSACTIONAL_ID: Final = "transactional.id"
 PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 """The address schemes that librdkafka accepts."""
 MOST_IN_FLIGHT: Final = 5
-"""The most requests in flight of an idempotent producer."""
+"""An idempotent producer may have at most this many requests in flight."""
 NOTICE_TOPICS_WITHIN_MS: Final = 10_000
 """Interval at which a consumer looks for new topics. librdkafka's default is five minutes."""
 CONNECTION: Final = (

@@ -276,7 +276,7 @@ class AsyncDelayProducer(_Producer[Coroutine[Any, Any, Receipt]]):
 
 
 class Batch:
-    """The records of one call of `send_batch`. Few wait for the broker at a time."""
+    """The records of one call of `send_batch`. A limited number waits for the broker at a time."""
 
     def __init__(self, writer: IngressWriter, *, is_all_or_nothing: bool) -> None:
         self._writer = writer

@@ -160,7 +160,7 @@ _DECISION_CODE: Final = codes_in(f"""
 - id-bad: NOT has(id)
 """)
 _TRANSACTION_CODE: Final = f"IF(has(transaction) AND NOT {_TAKES_BACK}, {_DECISION_CODE}, NULL)"
-"""Only the proxy itself asks for expiry."""
+"""Only the proxy may write `expire`."""
 _MOVE_CODE: Final = codes_in("""
 - hop-bad: (has(hop-fires) OR has(hop-due)) AND NOT (has(hop-fires) AND has(hop-due))
 """)
@@ -280,7 +280,7 @@ _FIRST_CHECK_MS: Final = f"""
 (greatest(timestamp_ms, 0) + least(coalesce({_IMMUNITY_MS}, policy.immunity_ms),
   coalesce(floor(policy.roll_after_ms / 2), policy.max_delay_ms)))
 """
-"""A half message is decided before retention deletes it, so this time has a bound."""
+"""A half message is decided before retention deletes it, so its first check cannot come later."""
 _EXPIRES_MS: Final = f"({_FIRST_CHECK_MS} + policy.max_checks * policy.check_interval_ms)"
 """An undecided half message expires one interval after its last check."""
 _CHECKS: Final = f"""

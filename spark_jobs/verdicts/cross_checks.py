@@ -41,7 +41,7 @@ CASE WHEN {HAS_FIRED} AND next_opener.kind NOT IN {quoted(TAKE_BACK)}
 """
 """SQL: the check against other records that a verdict needs, or null.
 `order`: the next record with the id was written before this record fired, so the proxy may have
-read both before. `size`: the record was too large for its target, which may have taken others of
+read it by then. `size`: the record was too large for its target, which may have taken others of
 that size. `missed`: a recall or move says `missed`, but its record may have ended later.
 """
 _KNOWN: Final = "IF(request IS NULL, NULL, {})"

@@ -263,7 +263,7 @@ NEEDED_FROM: Final = f"""
 min(IF({_IS_OPEN}, coalesce(prev_opener.offset, offset), NULL)) OVER (
   PARTITION BY partition, subject, IF(subject IS NULL, offset, NULL))
 """
-"""SQL: the first offset from which records of an id are kept: the earliest open generation's."""
+"""SQL: the offset from which records of an id are kept: the opener of an open record."""
 
 _TELLS_OTHERS: Final = f"""
 (subject.ident IS NOT NULL OR request.kind = 'recall' OR {MISSED_ITS_PLACE} OR {_IS_OPEN})

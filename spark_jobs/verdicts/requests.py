@@ -87,7 +87,7 @@ _ENTRY_OFFSET: Final = f"""
 IF(request.kind IN {quoted(CONTROLS)}, NULL,
   coalesce(decision.offset, offset))
 """
-"""The offset that a record's successor names: its own, or for a half message its commit's.
+"""The offset that a record's successor names: the record's, or for a half message the commit's.
 The commit itself has no successor, though its own outcome may be unseen.
 """
 

@@ -269,7 +269,9 @@ _AT_TARGET: Final = f"""
 CASE WHEN {TARGET_PARTITION} IS NULL THEN array_max(target_unseen)
   ELSE get(target_unseen, CAST({TARGET_PARTITION} AS int)) END
 """
-"""The unseen part of the record's target partition, or of all, as without a key it may be any."""
+"""The unseen part of the record's target partition.
+A record without a key may be in any partition, so the latest unseen part of all is taken.
+"""
 _MAY_BE_DROPPED: Final = f"""
 (overdue_rules IS NULL OR request.wanted_ms < overdue_known_ms OR exists(overdue_rules,
   rule -> rule.action = '{DROP}' AND request.target RLIKE rule.targets))
