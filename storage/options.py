@@ -39,7 +39,7 @@ class Options:
     slice_bytes: int = 2 * 1024 * 1024
     """Body bytes written in one step."""
     most_names: int = MOST_NAMES
-    """Targets counted by name at a time."""
+    """At most this many targets are counted by name at a time."""
     body_format: int = 0
     """The caller's body encoding. Fixed when the folder is made."""
 
@@ -77,7 +77,7 @@ class IdOptions:
     replayed_offsets: int = 65_536
     """Memory is written out when a restart would replay more offsets."""
     few_ids: int = 32
-    """New ids of one call are stored as arrays, unless they are fewer."""
+    """If one call brings fewer new ids, they are not stored as arrays."""
     write_entries: int = 4_096
     """Ids converted to columns in one step."""
     merge_entries: int = 8_192
@@ -85,7 +85,7 @@ class IdOptions:
     merged_runs: int = 8
     """A merge needs this many runs. With fewer, rows would be copied more often."""
     most_names: int = MOST_NAMES
-    """Targets counted by name at a time."""
+    """At most this many targets are counted by name at a time."""
     most_runs: int = 64
     """At this number of runs, a flush waits for a merge."""
 

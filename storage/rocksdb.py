@@ -142,7 +142,7 @@ class RocksDatabase:
             self._db.close()
 
     def persist(self, *, wait: bool = True) -> None:
-        """Make written data survive the process. Raises OSError."""
+        """Make written data survive the end of the process. Raises OSError."""
         with _explained(self._path):
             self._db.flush(wait)
         self._persisted = self.checkpoint.covered if self.checkpoint else 0

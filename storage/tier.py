@@ -91,7 +91,7 @@ class Opening:
     files: Files
 
     def ledger(self, checkpoint: Checkpoint, bound: dict[str, int]) -> Ledger:
-        """Return the initial ledger. Raises StoreDamaged, and StoreMismatch if `bound` differs."""
+        """Return the initial ledger. Raises StoreDamaged. StoreMismatch: `bound` options differ."""
         at = self.committed
         ended = (checkpoint.watermark_ms, checkpoint.cursor)
         refuse_ahead(self.folder, checkpoint.covered, ended, at)

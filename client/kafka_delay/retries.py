@@ -1,4 +1,4 @@
-"""Received records, and the retry requests of failed ones (docs/client.md#retries)."""
+"""Received records, and the retry requests of failed records (docs/client.md#retries)."""
 
 import hmac
 import re

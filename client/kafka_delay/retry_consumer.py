@@ -126,7 +126,7 @@ class _Consumer(ABC, Generic[HandlerT]):
                 writer.close(CLOSE_WITHIN_S)
 
     def _is_done(self, writer: IngressWriter, handling: Handling) -> bool:
-        """Run one consumer. Return False if another one must continue."""
+        """Run one consumer. Return False if a new consumer must continue."""
         plan, settings = self._plan, self._consumer_settings
         poll_interval_ms = settings.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS)
         own = [] if plan.target else [f"dlq.{plan.group}"]

@@ -1,4 +1,4 @@
-"""The audit to make, and the inputs that repeat one."""
+"""The audit to make, and the inputs that repeat an audit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -250,7 +250,7 @@ class Broker:
         return self._offsets(places, LATEST, IsolationLevel.READ_COMMITTED)
 
     def offsets_at(self, places: Sequence[Place], at_ms: int) -> dict[Place, int]:
-        """Return the first offset with a timestamp of `at_ms` or later; -1 for none."""
+        """Return the first offset with a timestamp of `at_ms` or later, or -1 if there is none."""
         return self._offsets(places, OffsetSpec.for_timestamp(at_ms))
 
     def consumer(self, group_id: str) -> Consumer:

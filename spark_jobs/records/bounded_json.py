@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class JsonRefused(ValueError):
-    """The text is no JSON, or exceeds a bound that the message names."""
+    """The text is no JSON, or exceeds a limit that the message names."""
 
 
 def read_json(text: str | bytes | None, kind: type[T]) -> T:

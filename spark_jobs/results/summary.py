@@ -260,7 +260,7 @@ class History:
         return not self._whole().isEmpty()
 
     def newest(self, name: str | None = None) -> MadeAudit:
-        """Return the newest audit that another can continue, or the one of this name.
+        """Return the newest audit that another audit can continue, or the audit of this name.
         Raises `ResultsRefused`.
         """
         audits = self._whole()

@@ -38,7 +38,7 @@ NAME: Final = "Spark's Kafka connector"
 
 
 def connector_jars() -> list[Path]:
-    """Return the connector's jars. Fetch missing ones. Raises `SparkUnusable`."""
+    """Return the connector's jars. Fetch missing jars. Raises `SparkUnusable`."""
     lock = resources.files("spark_jobs.runtime").joinpath(LOCK_NAME).read_text("utf-8")
     try:
         return ensure_all(NAME, jars_of(lock))

@@ -20,7 +20,7 @@ from spark_jobs.requests.parsing import CONTROLS, PURGES
 from spark_jobs.runtime.frames import local_rows, quoted
 from spark_jobs.verdicts.rules import delivered_after, differences, sentence
 
-# Hops: rolled, requeued or moved records have exactly one successor, unchanged
+# Hops: a rolled, requeued or moved record has exactly one successor, which repeats it unchanged
 # (docs/exactly-once.md#10-rolled-and-requeued-records, docs/exactly-once.md#moved-records).
 
 SAME: Final = {

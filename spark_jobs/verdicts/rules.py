@@ -116,7 +116,7 @@ _OVERDUE: Final = f"it has been due for {{{OVERDUE_MS}}} ms, {{{_ASKED_MS}}} ms 
 
 # As the proxy reads a record, it ends the pending record or half message with the same id. The
 # ended record is not delivered later, except in the same transaction
-# (docs/guide.md#cancel-and-replace). A recall or move finds the record that it names by any id.
+# (docs/guide.md#cancel-and-replace). A recall or move ends the record that it names, with any id.
 
 TRANSACTION_MS: Final = 10_000
 """The records of one transaction are written within this time."""
@@ -250,9 +250,9 @@ END, false)
 """
 """SQL: whether the record has ended by the committed position."""
 
-# An end may be unseen, but most ends leave two traces. A dead letter has an outcome, and a
-# rewritten record a successor. A record that was taken back has the record or cancel that did so.
-# So an unseen outcome explains only ends without another trace.
+# An end may be unseen, but most ends leave two traces. A dead letter also has an outcome, and a
+# rewritten record a successor. For a record that was taken back, the ingress has the record or
+# cancel that did so. So an unseen outcome explains only ends without another trace.
 
 IS_ENDLESS: Final = "(must_have_ended AND deliveries = 0 AND outcomes = 0)"
 """SQL: whether a record must have ended, and no end is seen."""

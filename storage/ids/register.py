@@ -509,7 +509,7 @@ def open_register(
         try:
             found = _trusted(folder, committed)
             if found is not None and found.covered < committed.floor:
-                files.remove(folder / MANIFEST)  # not needed below the floor
+                files.remove(folder / MANIFEST)  # changes below the floor are not needed
             elif found is not None:
                 hash_of = hashing or IdHash(bytes.fromhex(found.seed))
                 runs = [Run(folder, summary, hash_of) for summary in found.runs]
