@@ -55,7 +55,7 @@ def is_loopback(host: str) -> bool:
 
 
 def admit(settings: AdminSettings, headers: Mapping[str, str]) -> None:
-    """Raise Problem if a request may not use the API although the settings have no token.
+    """Raise Problem if a request may not use the API. Called only if no token is set.
 
     A page of another website in the operator's browser must not reach the API, not even by DNS
     rebinding. So the headers `Host` and `Origin`, if given, must name this machine. Keys of

@@ -161,7 +161,7 @@ class CallRoute(APIRoute):
                 return refusal_of(error, request.url.path)
 
         async def handle(request: Request) -> Response:
-            # The body is read first: later its sender may have gone.
+            # The body is read before the call, because later its sender may have gone.
             body = await request.body() if self.is_change else b""
             reply = await reply_to(request)
             if self.is_change and not is_dry_run(body, reply.status_code):

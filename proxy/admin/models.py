@@ -37,14 +37,14 @@ def whole(value: object) -> object:
 
 
 def given(value: object) -> object:
-    """Refuse null for an optional field."""
+    """Raise ValueError for null in an optional field."""
     if value is None:
         raise ValueError("leave the field out instead of sending null")
     return value
 
 
 def without_null(schema: dict[str, Any]) -> None:
-    """Take null out of a schema: None stands for a missing value."""
+    """Remove null from a schema, because None stands for a field that was left out."""
     schema.update(schema.pop("anyOf")[0])
 
 
@@ -513,7 +513,7 @@ class SkipBody(Body):
     """The batch to skip. The log and `/readyz` name its partition and offset."""
 
     partition: PartitionNumber
-    # The document writes bounds as floats, which would round 2**63 - 1 up.
+    # The OpenAPI document writes bounds as floats, which would round 2**63 - 1 up.
     offset: Annotated[int, Field(ge=0, le=10**18), Whole] = Field(
         description="The first offset of the batch."
     )

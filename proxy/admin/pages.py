@@ -42,7 +42,8 @@ def page_address(host: str, port: int, scheme: str = "http") -> str:
 
 
 def page_file(path: str) -> tuple[str, bytes] | None:
-    """Return type and content of a file of the page, or None. It has no data, so needs no token."""
+    """Return type and content of a file of the page, or None. These files need no token, because
+    they hold no data."""
     if path == "/":
         return _files().get("index.html")
     return _files().get(path.removeprefix(PREFIX)) if path.startswith(PREFIX) else None

@@ -72,7 +72,7 @@ DESCRIBED: Final = {
     "RetryGroupSettings": {
         "policy": "`levels`, `exponential` (doubled each time) or `custom` (`delays`).",
         "first_level": "Delay level of the first retry, with `levels`.",
-        "max_attempts": "Most retries of a record.",
+        "max_attempts": "Limit of retries of a record.",
         "first_delay": "Delay of the first retry, with `exponential`.",
         "max_delay": "Longest delay, with `exponential`.",
         "delays": "Delays of the retries, with `custom`. The last one repeats.",
