@@ -50,7 +50,7 @@ CESIUM = [
             "timer-deliver-at: 1767258000123",
         ),
         (
-            "beats a delay, which is not read",
+            "wins over a delay, which is then ignored",
             "cesium-deliver-at: 1767258000123 | cesium-delay-ms: soon",
             "timer-deliver-at: 1767258000123",
         ),
@@ -77,8 +77,8 @@ ETF1 = [
     Row("etf1", "epoch seconds", SCHEDULE, SCHEDULED),
     Row("etf1", "the target topic", SCHEDULE, SCHEDULED),
     Row("etf1", "the key at the target", SCHEDULE, SCHEDULED),
-    Row("etf1", "the same key replaces", SCHEDULE, SCHEDULED),
-    Row("etf1", "it is delivered", SCHEDULE, SCHEDULED, value=b""),
+    Row("etf1", "a later record with the same key replaces it", SCHEDULE, SCHEDULED),
+    Row("etf1", "is delivered like any other value", SCHEDULE, SCHEDULED, value=b""),
     Row(
         "etf1",
         "without it the key at the target is null",
@@ -94,21 +94,21 @@ ETF1 = [
     ),
     Row(
         "etf1",
-        "without any header it cancels too",
+        "cancels also without any header",
         LEFT_ALONE,
         "timer-cancel: id-1",
         value=None,
     ),
     Row(
         "etf1",
-        "beside a timer- request it is delivered",
+        "is delivered if there is a timer- header",
         "timer-topic: orders",
         LEFT_ALONE,
         value=None,
     ),
     Row(
         "etf1",
-        "beside a timer- request it is delivered",
+        "is delivered if there is a timer- header",
         f"{SCHEDULE} | timer-topic: orders",
         SCHEDULED.removeprefix("timer-topic: videos | "),
         value=None,
@@ -139,7 +139,7 @@ KARAFKA = [
         ("epoch seconds", KEYED, IDENTIFIED),
         ("the target topic", KEYED, IDENTIFIED),
         ("the key at the target", KEYED, IDENTIFIED),
-        ("the same key replaces", KEYED, IDENTIFIED),
+        ("a later record with the same key replaces it", KEYED, IDENTIFIED),
         (
             "without it the key at the target is null",
             ENVELOPE,
@@ -166,7 +166,7 @@ KARAFKA = [
             "header-unsupported",
         ),
         *(
-            ("another type or none", record, "header-unreadable")
+            ("another type, or missing", record, "header-unreadable")
             for record in (
                 KEYED.replace("type: schedule", "type: message"),
                 KEYED.replace("type: schedule", "type: null"),
@@ -178,22 +178,22 @@ KARAFKA = [
     Row("karafka", rule, record, expected, value=None)
     for rule, record, expected in [
         (
-            "cancel ends the schedule with the envelope's key",
+            "cancel: ends the schedule with the record's key",
             "schedule_schema_version: 1.0.0 | schedule_source_type: cancel",
             "timer-cancel: id-1",
         ),
         (
-            "tombstone does so too",
+            "tombstone: ends it too",
             KEYED.replace("type: schedule", "type: tombstone"),
             "timer-cancel: id-1",
         ),
-        ("with the type schedule it is delivered", KEYED, IDENTIFIED),
+        ("is delivered if the type is schedule", KEYED, IDENTIFIED),
     ]
 ]
 
 NOT_POSITIVE = "0 or less: other properties count"
 RANKS = "level beats seconds, seconds beat milliseconds, all beat a point in time"
-THE_SAME = "beside a different time"
+THE_SAME = "another property gives a different time"
 UNIQUE = "the id, if there is a time property"
 MOMENT = "TIMER_DELIVER_MS: 1767258000123"
 CLOUD = "__STARTDELIVERTIME: 1767258000123"
@@ -211,14 +211,14 @@ ROCKETMQ = [
         (RANKS, f"{MOMENT} | TIMER_DELAY_MS: 7 | TIMER_DELAY_SEC: 5", "timer-delay: 5000"),
         (RANKS, f"{MOMENT} | TIMER_DELAY_MS: 7", "timer-delay: 7"),
         (
-            "a negative time fires at once",
+            "a negative time: delivered at once",
             "TIMER_DELIVER_MS: -1",
             "timer-deliver-at: 0",
         ),
-        ("epoch milliseconds, in clouds", CLOUD, AT_MOMENT),
+        ("epoch milliseconds (Tencent Cloud)", CLOUD, AT_MOMENT),
         (THE_SAME, f"{CLOUD} | TIMER_DELIVER_MS: 1767258000124", "time-unreadable"),
         (THE_SAME, f"{CLOUD} | DELAY: 3", "time-unreadable"),
-        ("epoch milliseconds, in clouds", f"{CLOUD} | {MOMENT}", AT_MOMENT),
+        ("epoch milliseconds (Tencent Cloud)", f"{CLOUD} | {MOMENT}", AT_MOMENT),
         (UNIQUE, "TIMER_DELAY_MS: 7 | UNIQ_KEY: AC11", "timer-delay: 7 | timer-id: AC11"),
         (UNIQUE, "UNIQ_KEY: AC11", LEFT_ALONE),
         (
@@ -227,7 +227,7 @@ ROCKETMQ = [
             "timer-cancel: AC11",
         ),
         (
-            "topic and unique key cancel too",
+            "cancels also by topic+key",
             "TIMER_DEL_UNIQKEY: orders+AC11",
             "timer-cancel: AC11",
         ),
@@ -242,7 +242,7 @@ RABBITMQ = [
         ("zero or negative", "0", LEFT_ALONE),
         ("zero or negative", "-5000", LEFT_ALONE),
         (
-            "above 2^32 - 1 ms too, where the plugin delivers at once",
+            "also above 2^32 - 1 ms, where the plugin delivers at once",
             "4294967296",
             "timer-delay: 4294967296",
         ),
@@ -264,7 +264,7 @@ NATS = [
         ("the target topic", SINGLE, TAKEN),
         *(
             (
-                "cron, @every and @daily, which recur",
+                "a recurring schedule: cron, @every, @daily",
                 f"Nats-Schedule: {pattern} | {TARGET}",
                 "header-unsupported",
             )
@@ -279,7 +279,7 @@ NATS = [
             for pattern in ("@at 1767258000", "@at 2026-01-01T09:00:00", "@at ", "", "null")
         ),
         (
-            "missing beside a target",
+            "missing, but there is a target",
             TARGET,
             "time-unreadable",
         ),
@@ -289,7 +289,7 @@ NATS = [
             "target-illegal",
         ),
         (
-            "sampling another subject",
+            "asks for the newest message of another subject",
             f"{SINGLE} | Nats-Schedule-Source: sensors.cnc",
             "header-unsupported",
         ),
@@ -299,7 +299,7 @@ NATS = [
             "header-unsupported",
         ),
         (
-            "ending a schedule by its subject",
+            "purge: ends a schedule by its subject",
             "Nats-Schedule-Next: purge | Nats-Scheduler: schedules.orders",
             "header-unsupported",
         ),
@@ -309,7 +309,7 @@ NATS = [
 GROUP = "timer-retry-group: billing"
 BACKOFF = "retry_topic-backoff-timestamp"
 DUE = "0x019b78e2037b"
-FEWER = "beside timer-retry-group: the count less two"
+FEWER = "with timer-retry-group: the count minus two"
 SPRING = [
     Row("spring", rule, record, expected)
     for rule, record, expected in [
@@ -323,7 +323,7 @@ SPRING = [
         (FEWER, f"{GROUP} | retry_topic-attempts: 0x0000012c", "timer-attempt: 298"),
         (FEWER, f"{GROUP} | retry_topic-attempts: 300", "header-unreadable"),
         (
-            "the one-byte count of older versions too",
+            "the same for the one-byte count of older versions",
             f"{GROUP} | retry_topic-attempts: 0xc8",
             "timer-attempt: 198",
         ),
@@ -333,7 +333,7 @@ SPRING = [
             LEFT_ALONE,
         ),
         (
-            "beside timer-retry-group, whose level decides",
+            "with timer-retry-group, whose delay counts",
             f"{GROUP} | {BACKOFF}: {DUE}",
             LEFT_ALONE,
         ),
