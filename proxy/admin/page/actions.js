@@ -6,9 +6,9 @@ import { asTyped, moment, understood, zone } from "./time.js";
 
 let answered = Promise.resolve();
 
-// Ask a question. Return the text of its field, or true without a field, or null if it was not confirmed.
+// Ask a question. Return null if the user does not confirm it, else the text of its field, or true without one.
 // `field` has label, pattern, hint, type, first value, and a function that explains the typed text.
-// A further question is asked after the open one has been answered.
+// A further question waits until the open question has been answered.
 export function confirm(...question) {
   const answer = answered.then(() => ask(...question));
   answered = answer;

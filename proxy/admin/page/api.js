@@ -34,7 +34,7 @@ export async function call(method, path, body) {
   return (await request(path, options)).json();
 }
 
-// EventSource cannot send the header that carries the token: the stream is read by hand.
+// EventSource cannot send the header with the token, so this function reads the stream itself.
 export async function events(take) {
   const reader = (await request("/events")).body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";

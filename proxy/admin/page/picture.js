@@ -38,7 +38,7 @@ export function show(byTime) {
   if (!target) drawAll();
 }
 
-// Draw all targets from each snapshot, or one target when it is asked for.
+// Draw all targets with each snapshot, or one target when the user asks for it.
 function drawWanted() {
   asked += 1;
   if (!target) {

@@ -27,7 +27,7 @@ export function asTyped(ms) {
   return shifted.toISOString().slice(0, 19);
 }
 
-// Explain the text of such a field.
+// Explain the text of a datetime-local field.
 export function understood(typed) {
   const ms = new Date(typed).getTime();
   if (Number.isNaN(ms)) return "Enter a date and a time.";
