@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 CONFIRMED_AFTER_MS: Final = 60_000
-"""A jump that lasts this long is believed if the broker's time is unknown."""
+"""If the broker's time is unknown, a jump of the wall clock is believed once it lasts this long."""
 
 
 def wall_clock_ms() -> int:
@@ -41,7 +41,8 @@ class Moment(NamedTuple):
 
 
 class Clock:
-    """Wall time, at most `max_step_ms` ahead of the broker's time (if unknown: monotonic time)."""
+    """Follows the wall clock, unless that is over `max_step_ms` ahead of the broker's time. If the
+    broker's time is unknown, the last time plus the monotonic time since then takes its place."""
 
     def __init__(
         self,
@@ -77,10 +78,8 @@ class Clock:
         return Moment(self.now_ms(), self._monotonic_ms())
 
     def stamp_ms(self) -> int:
-        """Return the time for new records: the later of logical and broker's time.
-
-        Topics refuse times too far from the broker's (message.timestamp.before.max.ms).
-        """
+        """Return the time for new records: the later of logical and broker's time. Topics refuse
+        times too far from the broker's (message.timestamp.before.max.ms)."""
         return max(self.now_ms(), self.broker_ms or 0)
 
     def set_broker_time(self, broker: BrokerTime | None) -> None:
@@ -105,7 +104,7 @@ class Clock:
 
     @property
     def offset_ms(self) -> int:
-        """Return wall clock minus logical clock. Negative after a step back."""
+        """Return wall clock minus logical clock. Negative after the wall clock was set back."""
         return 0 if self._now_ms is None else self._wall_ms() - self._now_ms
 
     @property
@@ -119,12 +118,12 @@ class Clock:
         return None if self._broker is None else self._broker.after(self._monotonic_ms())
 
     def ahead_ms(self, epoch_ms: int) -> int:
-        """Return the ms until this time by the broker's clock, or this one if that is unknown."""
+        """Return the ms until `epoch_ms` by the broker's clock, if unknown by the logical clock."""
         broker_ms = self.broker_ms
         return max(0, epoch_ms - (self.now_ms() if broker_ms is None else broker_ms))
 
     def _confirmed(self, wall_ms: int, read_at_ms: int) -> bool:
-        """Return whether a jump of the wall clock is believed: never against the broker's time."""
+        """Return whether to believe the wall clock's jump: never if the broker's time is known."""
         if self._broker is not None:
             return False
         if self._stamp_ms >= wall_ms - self.max_step_ms:

@@ -1,4 +1,4 @@
-"""Errors for people. The command line prints a `ProxyError`; any other error there is a defect."""
+"""Errors for people. The command line prints a `ProxyError`. Any other error is a defect."""
 
 from importlib.util import find_spec
 from typing import Final, Literal

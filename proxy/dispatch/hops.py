@@ -21,8 +21,8 @@ NOT_CARRIED_ON: Final = names.HOPS | {
     names.CHECK_IMMUNITY,
     names.FIRST_ORIGIN,
 }
-"""Headers that the successor sets anew or drops. So a committed half message becomes an ordinary
-record."""
+"""Headers that the successor sets anew or drops. Without `timer-transaction` a committed half
+message becomes an ordinary record."""
 
 
 def successor(ingress: IngressPartition, hop: Hop) -> OutgoingRecord:
@@ -85,7 +85,7 @@ def _rewritten(
 
 
 def named_hop(hop: Hop) -> tuple[bytes, int]:
-    """Return the name under which the shard awaits the successor, and the offset it continues."""
+    """Return the name under which the shard awaits the successor, and the old entry's offset."""
     delivery = hop.delivery
     return delivery.header(names.ID) or receipt_name(_first_offset(delivery)), delivery.entry_offset
 
@@ -120,7 +120,8 @@ class Moving(NamedTuple):
 
     state: MovingState
     at: int
-    """Offset of the record's newest successor, or its own. If it is another, ask with that one."""
+    """Offset of the record's newest successor, or its own. If there is a successor, ask again with
+    the record at this offset."""
     record: OutgoingRecord | None = None
     """The replacement, if the record is pending."""
 

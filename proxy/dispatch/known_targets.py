@@ -14,7 +14,7 @@ IN_COMPANY_BYTES: Final = 10
 USUAL_LIMIT_BYTES: Final = 1_048_588
 """The default of max.message.bytes."""
 UNTIMELY: Final = "time-refused"
-"""Code of a refused timestamp, so that a clock must be wrong. No dead letter has this code."""
+"""Code of a refused timestamp, which means a wrong clock. No dead letter has this code."""
 NONE: Final = -1
 """Partition count of a topic that cannot be written to."""
 
@@ -59,7 +59,7 @@ class KnownTargets:
         self.rules: dict[str, TopicRules] = {}
         """Rules of topics that have refused a record batch."""
         self.tried: dict[str, TriedSizes] = {}
-        """Sizes for topics that have refused a record batch, without a right to their rules."""
+        """Sizes for topics that have refused a record batch and whose rules may not be read."""
         self.unavailable: dict[str, Mapping[int, str]] = {}
         """Partitions that cannot be written to now, and why. Other topics have no entry."""
         self.untimely: dict[str, Rejection] = {}
@@ -93,7 +93,7 @@ class KnownTargets:
         self.until_ms.clear()
 
     def are_current(self, topics: Iterable[str], now_ms: int) -> bool:
-        """Return whether the answers about these topics count, so that none must be asked for."""
+        """Return whether the answers about these topics count, so that no question is needed."""
         if self.are_awaited or self.untimely or self.tried:
             return False
         until_ms = self.until_ms
@@ -115,7 +115,7 @@ class KnownTargets:
         self.tried[topic] = self.tried[topic]._replace(refused_bytes=None)
 
     def batch_limit_bytes(self, topic: str) -> int | None:
-        """Return the largest record batch for the topic. None if none has been refused yet."""
+        """Return the largest record batch for the topic. None: no batch has been refused yet."""
         if topic in self.rules:
             return self.rules[topic].max_message_bytes
         return self.tried[topic].batch_bytes if topic in self.tried else None

@@ -1,5 +1,6 @@
 """Release of paused records after a pause (docs/exactly-once.md#paused-targets). A due record for a
-paused target is rewritten once. After the pause it is moved to its own due."""
+paused target is rewritten once. After the pause it is moved to its own due, or to a place in a
+queue if the pause ended with a rate."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -20,8 +21,8 @@ from storage.store import LAST_OFFSET, Key
 LOOKED_AT: Final = 500
 LOOKED_AT_BYTES: Final = 2 * 1024 * 1024
 MOST_UNREAD: Final = 10_000
-"""At most this many moves are remembered until they are ingested. If a move is written twice, the
-second one ends as `missed`."""
+"""At most this many moves are remembered until they are ingested. A forgotten move may be written
+twice, and then the second one ends as `missed`."""
 NEVER: Final = 2**62
 FIRST: Final[Key] = (-1, -1)
 

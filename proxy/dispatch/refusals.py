@@ -18,11 +18,12 @@ TRIES_IN_ALL: Final = 20
 TRIED_LATER: Final = 3
 LATER_EVERY_MS: Final = 250
 LATER_AFTER_MS: Final = 1_000
-"""Suspect records are tried again in groups of `TRIED_LATER`, so others wait for few aborts."""
+"""Suspect records are tried again after this time. A group of TRIED_LATER records comes every
+LATER_EVERY_MS, so that other records wait for few aborts."""
 REMEMBERED: Final = 100_000
 FORGOTTEN_AFTER_MS: Final = 120_000
 """Refusals are forgotten after this time, because the topic may have changed. The session after a
-lost one begins much sooner."""
+lost one begins much sooner, so it still knows them."""
 BY_RECORD_BATCH: Final = frozenset({TOO_LARGE, INVALID})
 """The broker may report these for all records of a record batch, though only one is at fault."""
 
@@ -46,9 +47,9 @@ class Refusals:
 
     The broker refuses whole record batches, for their size or for one invalid record. The topic
     becomes `limited`, and the broker is asked for its rules. Without the right to ask, record
-    batches are halved until the broker takes them. A record that may be at fault is sent `alone`.
-    If it is refused again, it is `refused`. A refused dead letter is written `without_value`, and
-    if that is refused, too, `bare`.
+    batches are halved until the broker takes them. A record that may be at fault (a suspect)
+    is sent `alone`. If it is refused again, it is `refused`. A refused dead letter is written
+    `without_value`. If that is refused, too, it is written `bare`: with reason and origin only.
 
     `refused`, `without_value` and `bare` outlive a lost session, until the records have ended.
     """
@@ -117,8 +118,8 @@ class Refusals:
         return self._later_ms
 
     def is_to_be_listed(self, topic: str) -> bool:
-        """Return whether the client library, which does not know a partition, must ask about the
-        topic."""
+        """Return whether the client library must first ask about the topic, because it does not
+        know a partition."""
         if topic not in self.listed:
             self.unlisted.add(topic)
         return topic in self.unlisted
@@ -176,6 +177,6 @@ class Refusals:
 
 
 def _tells_sizes(report: Report, were_limited: set[str], targets: KnownTargets) -> bool:
-    """Return whether the report must show the sizes that the topic takes: its rules are unknown."""
+    """Return whether only reports can show which sizes the topic takes: its rules are unknown."""
     is_too_large = report.rejection.code == TOO_LARGE
     return is_too_large and report.topic in were_limited and report.topic not in targets.rules

@@ -15,10 +15,11 @@ from storage.store import Entry
 
 UNTIL_RESUMED_MS: Final = int(UNTIL_RESUMED)
 RELEASED_FOR_MS: Final = 7 * 86_400_000
-"""After a pause without a rate, a worker looks for its paused records for this long."""
+"""If a pause ended without a rate, workers look for records that it has held back. They stop this
+long after the end of the pause."""
 REMEMBERED: Final = 10_000
 JUST_NOW: Final = Resumed(2**62)
-"""The end of a pause that was removed without a note when it ended."""
+"""Stands for the end of a pause that is no longer set, if its time of end is not recorded."""
 
 Disposition: TypeAlias = Hop | Rejection | Outcome | None
 """The decision about a due record: a hop, a dead letter, another end, or None to deliver it."""
@@ -62,7 +63,7 @@ class _TargetRules(NamedTuple):
 
     @property
     def ends_after_ms(self) -> int | None:
-        """No rule ends a record that is less overdue than this."""
+        """No rule ends a record that is overdue by this time or less."""
         return min((r.older_than_ms for r in self.overdue if r.action != "deliver"), default=None)
 
 
@@ -137,7 +138,8 @@ class ReleaseControl:
         return self._end_of_pause(target, now_ms) is not None
 
     def is_queue(self, end_ms: int) -> bool:
-        """Return whether the records of this ended pause still have their places in a queue."""
+        """Return whether the pause that ended at `end_ms` is known and ended with a rate. Then its
+        records have places in a queue."""
         ends = self.resumed.values()
         return any(end.at_ms == end_ms and end.per_second is not None for end in ends)
 
@@ -207,7 +209,7 @@ class ReleaseControl:
         return _Limit(found[0], max(1, ceil(per_second * self.share)), found[1].at_ms)
 
     def _queue(self, limit: _Limit, now_ms: int) -> "TargetRateLimit":
-        """Return the queue of the limit. If only its rate has changed, reserved places stay."""
+        """Return the queue of the limit. If its rate was lowered, reserved times stay reserved."""
         key, per_second = (limit.whose, limit.resumed_ms), limit.per_second
         queue = self._queues.get(key)
         if queue is None or queue.per_second != per_second:
@@ -288,7 +290,7 @@ class RateLimit:
         self._thousandths -= records * 1000
 
     def wait_ms(self, now_ms: int) -> int:
-        """Return the time until records for a transaction are available, 0 if some are now."""
+        """Return the time until enough records for a transaction may pass, 0 if some may now."""
         worth = min(self.burst, max(1, self._per_second * REFILL_MS // 1000))
         available = self.records_available(now_ms)
         self._is_used_up = available < (worth if self._is_used_up else 1)
@@ -315,7 +317,8 @@ class WorkerRateLimit:
 
 class TargetRateLimit:
     """A rate for one target. Each record beyond the rate reserves a time, once. Records that come
-    back at their times may exceed the rate by BURST_MS, so that another order delays none."""
+    back at their reserved times may exceed the rate by one burst. So no record must wait again only
+    because the records come back in another order."""
 
     def __init__(self, per_second: int, reserved_us: int = 0) -> None:
         self.per_second = per_second
@@ -324,7 +327,7 @@ class TargetRateLimit:
         self._reserved_us = reserved_us
 
     def at(self, per_second: int) -> "TargetRateLimit":
-        """Return the queue at another rate. If this is slower, the reserved times stay reserved."""
+        """Return the queue at another rate. If that is lower, the reserved times stay reserved."""
         if per_second == self.per_second:
             return self
         return TargetRateLimit(per_second, self._reserved_us if per_second < self.per_second else 0)

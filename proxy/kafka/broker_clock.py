@@ -45,7 +45,7 @@ class BrokerClock:
         self._answer: ClockAnswer | None = None
 
     def ask(self) -> None:
-        """Write a record without waiting, unless the answer to an earlier one is to come."""
+        """Write a record, and do not wait. While an answer is awaited, write nothing."""
         if self._is_asking:
             return
         if self._producer is None:

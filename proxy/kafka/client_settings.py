@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException, Producer
 from proxy.config.settings import Settings
 
 # librdkafka's own unsecured OAUTHBEARER tokens are renewed only while a client is polled, so an
-# idle client is logged out. A thread of librdkafka serves this callback.
+# idle client is logged out. A thread of librdkafka calls `unsecured_token` in time.
 
 UNSECURED: Final = "enable.sasl.oauthbearer.unsecure.jwt"
 EXTENSION: Final = "extension_"

@@ -1,5 +1,5 @@
 """Records that commands and the admin port write to the ingress, and their outcomes
-(docs/guide.md#outcomes). Call `go_to_end` of the outcomes before `write`, to miss no outcome."""
+(docs/guide.md#outcomes). Call `go_to_end` for the outcomes before `write`, to miss no outcome."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence

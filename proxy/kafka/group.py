@@ -189,17 +189,17 @@ def group_members(admin: AdminClient, group_id: str) -> list[Member]:
 
 OWNERS_EVERY_S: Final = 3.0
 LOOKS_IN_A_ROW: Final = 2
-"""A rebalance may have just begun: this many answers must agree."""
+"""This many answers must show the same unowned partitions: a rebalance may have just begun."""
 LOOKS_UNTIL_WHOLE: Final = 5
 """Watching ends after this many answers without unowned partitions."""
 PAUSE_S: Final = 30.0
-"""The pause after a rebalance. Other members may request one, too."""
+"""The next look comes this long after a rebalance, as other members may request one, too."""
 STAY_S: Final = 15.0
 
 
 class UnassignedPartitions:
     """Watches, without blocking, until each partition has an owner. Only the arrival of a member
-    can leave partitions without one."""
+    can leave partitions without an owner."""
 
     def __init__(
         self,

@@ -125,7 +125,7 @@ keeps its connections in use."""
 
 class LongPoll:
     """Waits in place of `consumer`, whose partitions are then paused. `new_listener` makes the
-    consumer that asks. An error ends the wait, and `consumer` reports the error."""
+    consumer that waits. An error ends the wait, and `consumer` reports the error."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class LongPoll:
     def wait(
         self, wait_s: float, next_offsets: Callable[[], Mapping[int, int]], *, is_idle: bool
     ) -> float:
-        """Wait for a record at `next_offsets` or for later ends, and return the time left. A long
+        """Wait for a record at `next_offsets` or a grown partition. Return the time left. A long
         poll begins if `is_idle` and the consumer has reached each partition's end."""
         began_s = self._now_s()
         if not self._paused and is_idle and began_s >= self._next_s:
@@ -225,7 +225,7 @@ THE_END: Final = frozenset(
     {KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID, NOT_IN_THE_LOG, *REFUSALS}
 )
 """Reading ends after these errors, even if the client library does not call them fatal. A broker's
-restart can make a member fence itself. Recovery reports offsets that the log no longer has."""
+restart can make a member fence itself. If the log has lost an offset, recovery reports this."""
 
 
 class Owner(Protocol):
@@ -243,7 +243,7 @@ class Owner(Protocol):
 
 @dataclass(slots=True)
 class Fetched:
-    """Records and ends by partition. `append_ms` is the broker's newest timestamp."""
+    """Records and reached ends by partition. `append_ms` is the broker's newest timestamp."""
 
     records: defaultdict[int, list[Message]] = field(default_factory=lambda: defaultdict(list))
     ends: dict[int, int] = field(default_factory=dict)
@@ -393,7 +393,7 @@ class Ingress:
         self._long_poll.end()
         self._positions.rewind(offsets)
         for partition, offset in offsets.items():
-            self._skipping.forget(partition)  # else it goes on after the records to read again
+            self._skipping.forget(partition)  # it would go on after the records to read again
             self._consumer.seek(TopicPartition(self.topic, partition, offset))
 
     def offset(self, partition: int, next_offset: int, metadata: str) -> TopicPartition:

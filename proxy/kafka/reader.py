@@ -33,7 +33,8 @@ READER_CONFIG: Final[dict[str, str | int | bool]] = {
     "queued_max_messages_kbytes": 16_384,
     "fetch_wait_max_ms": 20,
 }
-"""A replay of dead letters at a low rate polls seldom. The queue of fetched records is bounded."""
+"""max_poll_interval_ms: a replay of dead letters at a low rate polls seldom.
+queued_max_messages_kbytes: bounds the queue of fetched records."""
 
 Range = tuple[str, int]
 """Topic and partition."""
@@ -213,8 +214,8 @@ class IngressLookup:
         self._last_error = KafkaError(KafkaError._TIMED_OUT, "no ingress record could be read back")
 
     def read(self, partition: int, offsets: Sequence[int], gap: int) -> dict[int, Message]:
-        """Return the existing, unskipped records at `offsets` (ascending). Gaps of up to `gap` are
-        read through. Raises KafkaException for silence or an unreadable record."""
+        """Return the existing, unskipped records at `offsets` (ascending). Gaps of up to `gap`
+        offsets are read through. Raises KafkaException for silence or an unreadable record."""
         readable_ones = (at for at in offsets if self._skipped.first_in(partition, at, at) is None)
         wanted, found = deque(readable_ones), dict[int, Message]()
         self._is_idle = False

@@ -56,7 +56,7 @@ INGEST: Final = "ingest/"
 SKIPPED: Final = "skipped/"
 HOP_KEY: Final = "hop-key/"
 HOP_KEYS_PARTITION: Final = 0
-"""All hop keys are in one partition, so that they have an order. The first key signs."""
+"""All hop keys are in one partition, so that they have an order. The key that came first signs."""
 BY_KEY: Final = -1
 OVERDUE: Final = "overdue/"
 """Every rule for overdue records that was ever in force, for audits."""
@@ -121,7 +121,7 @@ def pattern_in(kind: str, group_id: str, key: str) -> str | None:
 MOST_PAUSES: Final = 1_000
 MOST_LIMITS: Final = 1_000
 MOST_OVERDUE_RULES: Final = 10_000
-"""Audits need these rules forever."""
+"""At most this many rules are kept. Audits need them, so none is ever deleted."""
 CONTROLS: Final = (PAUSED, RESUMED, LIMITS, RATE, INGEST, OVERDUE)
 
 T = TypeVar("T")
@@ -163,7 +163,7 @@ class RunTimeControls:
         return found
 
     def in_force(self) -> tuple[object, ...]:
-        """Return all values, to compare them."""
+        """Return the values of all controls. They differ after a change."""
         limits = self.limits, self.max_per_second
         return self.paused, self.resumed, limits, self.is_ingest_paused
 
@@ -235,7 +235,8 @@ RESTORE: Final = (
 class SettingsTopic:
     """Has the content of the settings topic at the last `look`, and writes to it. For one thread.
     `new_reader` reads committed records. `heartbeat` is called while waiting. `range_of` returns a
-    partition's offsets. The consumer's own question waits behind its fetch, for half a second."""
+    partition's offsets. It does not use the consumer, which would answer only after its open fetch,
+    half a second later."""
 
     def __init__(
         self,
@@ -345,8 +346,9 @@ class SettingsTopic:
     def read_missed(
         self, take: Callable[[str, bytes | None], None], is_all: Callable[[], bool]
     ) -> None:
-        """Give the records about missed moves to `take`. Wait for open transactions, which may have
-        some. Raises StartOverRefused if `is_all` is False at the end, and KafkaException."""
+        """Give the records about missed moves to `take`. Wait for open transactions, which may
+        hold such records. Raises StartOverRefused if `is_all` is False at the end, and
+        KafkaException."""
         place = self._topic, MISSED_PARTITION
         with closing(self._new_reader()) as reader:
             there = {place: offsets_of(self._consumer, *place)}

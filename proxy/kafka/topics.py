@@ -49,8 +49,8 @@ class Replication(NamedTuple):
 
 
 def replication_for(topics: TopicSettings, brokers: int) -> Replication:
-    """Return the replication of the settings. By default there are up to three replicas. All but
-    one must confirm a write."""
+    """Return the replication of the settings. By default a topic has up to three replicas, and all
+    replicas but one must confirm a write."""
     factor = topics.replication_factor or min(ENOUGH, max(1, brokers))
     return Replication(factor, topics.min_insync_replicas or max(1, factor - 1))
 
@@ -86,8 +86,8 @@ def admin_client(settings: Settings) -> Connection:
 def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
     """Return the configuration of each new own topic.
 
-    Pending records are rewritten after half the ingress retention. So this retention only needs to
-    exceed downtimes. Records get the broker's time.
+    Pending records are rewritten after half the ingress retention. So the retention only needs to
+    be longer than downtimes. Records get the broker's time.
     """
     names = settings.topics
     stay = str(settings.max_delay_ms + DAY_MS)
@@ -129,7 +129,7 @@ def create_missing_topics(
     topics: Mapping[str, dict[str, str]] | None = None,
 ) -> list[str]:
     """Create missing topics, by default all of the proxy's own. Another process may create them at
-    the same time. Return their names."""
+    the same time. Return the names of the topics that were missing."""
     admin = admin or admin_client(settings)
     every = {**own_topics(settings), **changes_topic(settings)}
     wanted = _missing_topics(every if topics is None else topics, admin)
@@ -394,7 +394,7 @@ class DerivedTopics:
 
 
 def group_named_in(topic: str, names: TopicSettings) -> str | None:
-    """Return the consumer group in a topic's name, or None. Topics of replay marks name none."""
+    """Return the consumer group in a topic's name, or None. A replay marks topic has none."""
     if fnmatchcase(topic, names.replay_marks_of(f"{names.dlq_prefix}*")):
         return None
     for prefix in (names.retry_prefix, names.dlq_prefix):

@@ -25,8 +25,8 @@ NO_TIMESTAMP_MS = -1
 
 
 class StandIn:
-    """Stands in for a record, with a mark in place of the headers. Unlike the client library's
-    record it can always be pickled."""
+    """Stands in for a record, with `timer-unreadable` in place of its headers. Unlike the client
+    library's record it can always be pickled."""
 
     __slots__ = ("_content", "_mark", "_offset", "_partition", "_timestamp")
 
@@ -138,7 +138,7 @@ class _Probe:
         raise KafkaException(trouble)
 
     def end_of(self, base: int) -> int:
-        """Return the first offset after the batch. Steps begin small, as most batches are small."""
+        """Return the first offset after the batch. Most batches are small, so steps grow."""
         log_end = self._log_end()
         inside, step = base, 1
         while (beyond := min(base + step, log_end)) < log_end and self._is_in(beyond, base):
@@ -207,7 +207,7 @@ class Skipping:
     def records(
         self, partition: int, next_offset: int, most: int
     ) -> tuple[list[StandIn], int | None]:
-        """Return the next stand-ins. With the last of a range, also the offset to fetch from."""
+        """Return the next stand-ins. After a range's last one, return the next offset, too."""
         met = self._met[partition]
         first = max(met.start, next_offset)
         stop = min(met.stop, first + most)

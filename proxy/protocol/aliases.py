@@ -95,7 +95,7 @@ class ForeignRecord(NamedTuple):
         raise Rejected(code, f"{name} is {found}: it must be a whole number in digits")
 
     def _time(self, own: str, name: str, unit_ms: int, *, signed: bool) -> Ask:
-        """RocketMQ's clients may write a sign. Times before zero count as zero."""
+        """RocketMQ's clients may write a sign. Negative times count as zero."""
         if not self.needs_time:
             return {}
         number = max(0, self.whole(name, "time-unreadable", signed=signed))
@@ -121,15 +121,15 @@ def digits(number: int) -> bytes:
 
 
 class Alias(NamedTuple):
-    """The headers of one scheduler. All readers of a record must agree."""
+    """The headers of one scheduler. If several aliases read a record, their requests must agree."""
 
     triggers: frozenset[str]
-    """A record with one of these headers is read."""
+    """A record with one of these headers is read by this alias."""
     headers: frozenset[str]
     readers: tuple[Callable[[ForeignRecord], Ask], ...]
 
 
-# cesium-kafka: a delay or an instant. The destination is in the process's settings.
+# cesium-kafka: a delay or an instant. The target topic is in the settings of a cesium process.
 # Source: mjucius/cesium-kafka/docs/header-protocol.md, protocol version 1 (sections 1.1 to 1.7).
 
 CESIUM: Final = frozenset({"cesium-delay-ms", "cesium-deliver-at"})
@@ -246,7 +246,7 @@ ROCKETMQ: Final = frozenset(
 
 
 def _rocketmq(record: ForeignRecord) -> Ask:
-    """A delete needs no time here."""
+    """A delete cancels by the id, so it needs no time."""
     if ROCKETMQ_DELETE in record.headers:
         return _rocketmq_cancel(record)
     unique_key = record.headers.get(UNIQUE_KEY)
@@ -279,7 +279,7 @@ def _rocketmq_time(record: ForeignRecord) -> Ask:
 
 
 def _rocketmq_cancel(record: ForeignRecord) -> Ask:
-    """The key follows the last `+`: topic names of RocketMQ contain none."""
+    """The UNIQ_KEY follows the last `+`, because topic names of RocketMQ contain no `+`."""
     named = record.headers[ROCKETMQ_DELETE]
     unique_key = (named or b"").rpartition(b"+")[2]
     if not unique_key:

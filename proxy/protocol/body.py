@@ -23,16 +23,16 @@ Headers: TypeAlias = list[tuple[str, bytes | None]]
 Content: TypeAlias = tuple[int, bytes | None, bytes | None, Headers]
 """(partition or -1, key, value, headers)."""
 Kept: TypeAlias = tuple[int, bytes | None, bytes | None, Headers | bytes | None]
-"""A packed content. A partition below -1 is a shape of headers. Then only their time is kept."""
+"""A packed content. A partition below -1 is one of SHAPES. Then only the time header is kept."""
 
 BY_KEY: Final = -1
 BODY_FORMAT: Final = 4
 """Version of bodies on disk. A folder with another version is rebuilt."""
 NEGATIVE: Final = 0xE0
-"""From this byte on msgpack has small negative numbers. Then the record names no partition."""
+"""msgpack bytes from this one on are small negative numbers: the record names no partition."""
 CONTENT_ALONE: Final = 0x94
 WITH_PURPOSE: Final = 0x95
-"""First byte of a body, an array of four or five. Stubs begin with other bytes."""
+"""First byte of a body: a msgpack array of four, or five with a purpose. Stubs have other bytes."""
 GONE: Final = 2**31
 """Partition of an entry whose record has left the ingress. No request can name this partition."""
 GONE_BODY: Final = cast(bytes, msgpack.packb((GONE, None, None, [])))
@@ -132,7 +132,7 @@ SHAPES: Final = {
         (pair for time in (DELIVER_AT, DELAY, LEVEL) for pair in ((TOPIC, time), (time, TOPIC))), -7
     )
 }
-"""Shape for each pair of header names, in order. Shapes lie below -1, where no partition is."""
+"""Number for each pair of header names in their order. It is below -1, so it is no partition."""
 _NAMES: Final = {shape: names for names, shape in SHAPES.items()}
 
 

@@ -42,7 +42,7 @@ class TargetNames:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self.known: dict[bytes | None, str] = {}
-        """Accepted targets by `timer-topic`."""
+        """Accepted topic names by the value of `timer-topic`."""
         self._refused: dict[bytes | None, Rejection] = {}
 
     def target(self, asked: Asked) -> str:

@@ -61,8 +61,8 @@ REASONS: Final = {
 def unforeseen(error: Exception) -> Rejection:
     """Return the reason for a record at which the proxy itself failed.
 
-    A version that can read such records needs another `policy.PROTOCOL` (docs/exactly-once.md, rule
-    3).
+    A version without the defect reads such records in another way, so it needs another
+    `policy.PROTOCOL` (docs/exactly-once.md, rule 3).
     """
     if isinstance(error, MemoryError):
         raise error
@@ -117,7 +117,7 @@ class Outcome(NamedTuple):
     next_offset: int | None = None
     """Offset of the record that replaces this one, if known."""
     target: str | None = None
-    """The target, if known. The topic of outcomes does not get it."""
+    """The target, if known. It is not written to the outcomes topic."""
 
     def to_json(self, ingress: IngressPartition) -> bytes:
         """Return the value of the outcome record. Its key is the origin."""

@@ -1,4 +1,4 @@
-"""The shapes of parsed ingress records, which are pure functions of record and policy."""
+"""What an ingress record is parsed into. The result depends only on the record and the policy."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -29,17 +29,19 @@ class Scheduled(NamedTuple):
     """Offset of the entry that was rewritten as this record. None for a producer's record."""
     due_ms: int
     rolls: bool
-    """The entry fires before its due, to be rewritten."""
+    """Whether the entry fires before its due, to be rewritten."""
     first: int | None = None
-    """Offset before all hops. None for a producer's record, or after a hop by an old version."""
+    """Offset at which the producer wrote the record, before all hops. None for a producer's record,
+    or after a hop by an old version."""
     retry: tuple[str, int] | None = None
-    """Consumer group and number of failures."""
+    """On a retry: consumer group and number of failures."""
     moved: Moved | None = None
     """Set on moves. The entry at `hop_from` may still be pending."""
     resumed_ms: int | None = None
-    """IS_PAUSED during a pause; in the queue after it, the pause's end (epoch ms)."""
+    """IS_PAUSED if a pause holds the record back. If the record waits in the queue after a pause:
+    the end of that pause (epoch ms). Else None."""
     proofs: tuple[bytes, ...] = ()
-    """Proofs that a recall of a rewritten record may have."""
+    """Digests of a rewritten record's key and id. A recall needs one of them."""
 
 
 class RejectedHop(NamedTuple):
@@ -65,7 +67,7 @@ class Recall:
 
     offset: int
     known: tuple[bytes | None, bytes | None] | None = None
-    """Key and id as proof. None: no proof needed."""
+    """Key and id as proof. None: this recall needs no proof."""
 
     @property
     def proofs(self) -> tuple[bytes, ...]:
@@ -73,7 +75,8 @@ class Recall:
 
     @property
     def names(self) -> list[bytes]:
-        """Return the names by which to note the recall if its record cannot be read again."""
+        """Return the names under which the register notes this recall if the record has ended or
+        lies below the floor. A successor that arrives later with one of the names ends."""
         if self.known is None:
             return [receipt_name(self.offset)]
         return recall_names(self.offset, self.proofs)

@@ -24,7 +24,7 @@ ALWAYS_THERE: Final = frozenset(
 REQUEST_KINDS: Final = ("cancel", "recall", "replace", "retry", "transaction")
 """Requests that a setting can switch off. The audit uses the same names."""
 PROTOCOL: Final = 2
-"""Version of the rules for reading records. A policy of another version is refused."""
+"""Version of the rules for reading records. A policy of another version cannot be read."""
 
 
 class RetryGroup(NamedTuple):
@@ -67,11 +67,11 @@ class Policy:
     max_past_ms: int | None = None
     """How long the due may lie before the timestamp. None: no limit."""
     reserved: tuple[str, ...] = ()
-    """Patterns of topic names. A header may name such a topic only if `allow` has its name."""
+    """Patterns of topic names. A header may name these only if `allow` has the exact name."""
     marks: tuple[str, ...] = ()
-    """Patterns as in `reserved`, but also for the names of topics of groups."""
+    """Patterns like `reserved`. These hold for retry and dlq topics of groups, too."""
     checks_groups: bool = False
-    """Whether groups must be named or allowed. False: the policy is older than this rule."""
+    """Whether a group must be in `retry_groups` or fit `allow`. False: the policy is older."""
     serves: tuple[str, ...] | None = None
     """The REQUEST_KINDS that are served. None: all."""
     proves_recalls: bool = False
@@ -118,8 +118,8 @@ class Policy:
         )
 
     def refusal(self, topic: str, *, is_derived: bool = False) -> str | None:
-        """Return why `topic` may not be a target. Topics of groups (`is_derived`) need no
-        `targets.allow` here: `group_refusal` checks them."""
+        """Return why `topic` may not be a target. For topics of groups (`is_derived`)
+        `targets.allow` is not checked, because `group_refusal` does this."""
         if topic in self.own_topics:
             return f"{topic} is one of the proxy's own topics"
         if topic.startswith(INTERNAL_PREFIX):

@@ -12,7 +12,7 @@ from proxy.protocol.bounded_json import read_object, whole
 
 VERSION: Final = 1
 VERSIONS: Final = {"a": 2, "r": 3, "p": 4}
-"""Field -> version of metadata that has it. A build refuses versions that it does not know."""
+"""Field -> first metadata version with this field. A build refuses versions unknown to it."""
 LAST_OFFSET: Final = 2**63 - 1
 """Cursor if all entries at the watermark have ended."""
 NEVER_MS: Final = 2**62
@@ -70,8 +70,8 @@ class Position:
     topic_id: str
     set_back: SetBack | None = None
     missed_upto: int | None = None
-    """The `next_offset` that was committed with the newest record of missed moves. None: no such
-    record is needed from the floor on (docs/exactly-once.md#moved-records)."""
+    """The `next_offset` that was committed with the newest record of missed moves. None: no move at
+    or above the floor has missed (docs/exactly-once.md#moved-records)."""
     purge: PurgeProgress | None = None
 
     def __post_init__(self) -> None:
@@ -213,6 +213,6 @@ def _unpacked(fields: Sequence[int]) -> tuple[int, Watermark]:
 
 
 def _pruned(policies: Sequence[PolicyFrom], floor: int) -> list[PolicyFrom]:
-    """Drop the policies that judge only offsets below the floor."""
+    """Drop the policies that count only for offsets below the floor."""
     following = [*policies[1:], PolicyFrom(floor + 1, "")]
     return [p for p, after in zip(policies, following, strict=True) if after.first_offset > floor]

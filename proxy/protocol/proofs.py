@@ -64,23 +64,23 @@ def _hex(content: bytes | None) -> str:
 
 
 NAME_BYTES: Final = 257
-"""One more than the longest id."""
+"""Length of the names below. It is one more than the longest id, so they equal no id."""
 PROOF_BYTES: Final = 16
 
 
 def receipt_name(offset: int) -> bytes:
-    """Return the name of the producer's record at `offset`."""
+    """Return the name that the register has for the producer's record at `offset`."""
     return b"%0*d" % (NAME_BYTES, offset)
 
 
 def recall_names(offset: int, proofs: tuple[bytes, ...]) -> list[bytes]:
-    """Return a name for each proof in a recall of the record at `offset`."""
+    """Return the register's names for a recall of the record at `offset`, one for each proof."""
     return [receipt_name(offset) + proof for proof in proofs]
 
 
 def proofs_of(key: bytes | None, ident: bytes | None) -> tuple[bytes, ...]:
     """Return digests of a record's ingress key and id (docs/exactly-once.md#proofs).
-    One digest of a recall must equal one of its record. Empty keys and ids prove nothing.
+    A recall needs one digest that the record to end has, too. Empty keys and ids prove nothing.
     """
     known = (b"key:", key), (b"id:", ident)
     return tuple(sha256(kind + text).digest()[:PROOF_BYTES] for kind, text in known if text)

@@ -77,7 +77,7 @@ _fires_ms = itemgetter(0)
 FOREVER_MS: Final = 2**62
 USUAL: Final = PLAIN | {ID}
 TARGET_AND_TIME: Final = 2
-"""Most records have only these two headers."""
+"""Number of request headers in most records: target and time."""
 MOST_USUAL_NAMES: Final = 1_000
 LONGEST_USUAL_NAME: Final = 100
 MOST_SHOWN_NAME: Final = 80
@@ -86,12 +86,12 @@ NO_ID: Final = bytes(bytearray(b"no id"))
 """Stands for a missing id, compared by identity. Made at run time: equal constants are shared."""
 
 
-# The requests of a batch. Usual records are tuples of two lengths, because named tuples would take
-# five times as long. Only this module knows their form.
+# The requests of a batch. A usual record is an `Entry` or a `WithId`: plain tuples, because named
+# tuples would take five times as long. Only this module knows this form.
 
 WithId: TypeAlias = tuple[Entry, bytes]
 Compact: TypeAlias = Entry | WithId | ParsedRecord
-"""A parsed record: usual without an id, usual with an id, or any other."""
+"""A parsed record: a usual one without an id, a usual one with an id, or any other record."""
 
 ALL_USUAL: Final = {tuple}
 NO_DELAY_MS: Final = 20 * 366 * 86_400_000
@@ -117,7 +117,7 @@ class AskedFor(NamedTuple):
 
 
 class ParsedBatch:
-    """The requests of a batch, in order. Entries with longer delays fire after `rolls_after_ms`."""
+    """The requests of a batch, in order. Entries with a longer delay than `rolls_after_ms` roll."""
 
     __slots__ = ("_records", "_rolls_after_ms", "_timestamps_ms")
 

@@ -6,8 +6,8 @@ class SessionLost(Exception):
 
 
 class ClientStuck(SessionLost):
-    """A call of the client library ignores its time-out. librdkafka 2.16, issues 5456 and 5511:
-    send_offsets_to_transaction, after the group's coordinator has been away."""
+    """A call of the client library ignores its time-out. In librdkafka 2.16 this can be
+    send_offsets_to_transaction, after the group's coordinator was away (issues 5456 and 5511)."""
 
     def __init__(self, waited_s: float) -> None:
         super().__init__(f"the client library has not answered a call for {waited_s:.0f} s")

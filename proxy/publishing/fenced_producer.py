@@ -81,7 +81,7 @@ class FencedProducer:
         self._call(self._producer.begin_transaction)
 
     def send(self, topic: str, records: Iterable[IngressRecord]) -> list[str]:
-        """Write the records, and return their places. Raises Aborted."""
+        """Write the records, and return their places (topic/partition/offset). Raises Aborted."""
         errors: list[KafkaError] = []
         places: dict[int, str] = {}
 

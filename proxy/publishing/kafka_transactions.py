@@ -83,9 +83,9 @@ SENT_WITHIN: Final = 0.7
 """Records must be produced, and must arrive, within these shares of transaction.timeout.ms."""
 CAUSE_TIMEOUT_S: Final = 1.0
 TRANSACTIONAL_IDS: Final = 8
-"""A replaced producer keeps its id busy until all partitions are back. Ids have different
-coordinators: an unfinished transaction can block all others of its coordinator for the broker's
-request.timeout.ms (30 s)."""
+"""A replaced producer keeps its id busy until the partitions of its transaction are available. Ids
+have different coordinators: an unfinished transaction can block all others of its coordinator for
+the broker's request.timeout.ms (30 s)."""
 
 OTHER_GENERATION: Final = frozenset(
     {
@@ -95,12 +95,12 @@ OTHER_GENERATION: Final = frozenset(
         KafkaError.FENCED_INSTANCE_ID,
     }
 )
-"""A static member that rejoins fences its earlier self. If another process took its place, the
-consumer learns this at its next fetch."""
+"""FENCED_INSTANCE_ID: a static member that rejoins fences its earlier self. If another process took
+the member's place, the consumer learns this at its next fetch."""
 
 
 class PendingCommit:
-    """A commit on its way. It is given up before the broker is asked, or the broker decides."""
+    """A commit on its way. It is given up before the broker is asked, else the broker decides."""
 
     def __init__(self, until_s: float = math.inf) -> None:
         self.result: Future[None]
@@ -179,7 +179,7 @@ class KafkaTransactions:
         on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
     ) -> None:
         """Produce one record. Raises NotFlushed if there is no room for too long. `on_delivery` is
-        passed as `callback`, as the client library would ignore it in the next place."""
+        given as `callback`: the client library ignores its own `on_delivery` by position."""
         topic, value, key, partition, headers, _ref, _is_dead_letter = record
         named: Any = headers
         while True:
@@ -350,8 +350,8 @@ def _call(
 
 def _failure(producer: Producer, pending: PendingCommit, error: KafkaError) -> Exception:
     """Abort if that is possible, and return the error. Otherwise the result is unknown
-    (docs/exactly-once.md, rule 6). The call is not repeated after a time-out: this can wait for
-    ever (librdkafka 2.16: send_offsets_to_transaction, after a broker was killed)."""
+    (docs/exactly-once.md, rule 6). The call is not repeated after a time-out: a repeated call can
+    wait for ever (librdkafka 2.16: send_offsets_to_transaction, after a broker was killed)."""
     if not error.txn_requires_abort():
         return SessionLost(error.str())
     pending.moved_at_s = time.monotonic()

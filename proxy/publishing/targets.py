@@ -77,7 +77,7 @@ def read_configs(
 class UnavailablePartitions:
     """Finds unavailable partitions. Logs when each becomes unavailable, and available again. Each
     time it asks for min.insync.replicas, which an operator may change. If the proxy has no right to
-    see it, it counts as 1."""
+    see this setting, 1 counts."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
@@ -147,8 +147,8 @@ CREATED_PAUSE_S: Final = 0.05
 
 
 class Targets:
-    """Keeps `known` up to date. `create` makes a missing topic, and returns None. If it cannot, it
-    returns the reason, or "" if it may not."""
+    """Keeps `known` up to date. `create` makes a missing topic, and returns None. If it fails, it
+    returns the reason, or "" if the proxy may not create topics."""
 
     def __init__(
         self,

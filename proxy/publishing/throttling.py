@@ -23,13 +23,13 @@ TELLING_BYTES: Final = 256_000
 RECORD_BYTES: Final = 100
 """Approximate size of a record's stamps, or of an outcome in its place."""
 LONG_S: Final = 3.0
-"""The limit may grow after a transaction that took at most this long, with the wait after it."""
+"""The limit may grow after a transaction that took at most this long, including the wait after."""
 SLOW_S: Final = 5.0
-"""The limit shrinks after a longer transaction. A quota on requests alone makes four seconds."""
+"""The limit shrinks after a longer transaction. A quota on requests alone costs four seconds."""
 SHRUNK_TO: Final = 8
-"""After a transaction that was given up the limit is divided by this. It was far too high."""
+"""After a transaction that was given up the limit is divided by this: it was far too high."""
 GROWN_BY: Final = 1.25
-"""The window of a quota hides at first that it is exceeded, so the limit must grow slowly."""
+"""A quota's window hides at first that the quota is exceeded, so the limit must grow slowly."""
 SETTLED_AFTER_S: Final = 15.0
 """For this time after a transaction was given up, the broker still counts its requests."""
 RECENT_S: Final = 60.0
@@ -91,8 +91,8 @@ class Throttling:
 
     def committed(self, size_bytes: int, began_s: float, took_s: float) -> None:
         """Note a commit, and adapt the limit. After a throttled transaction the next ones may have
-        the bytes that take `LONG_S` at its pace. A transaction of at least half the limit lets the
-        limit grow if it was quick, and halves it if it was slow."""
+        as many bytes as take `LONG_S` at its pace. A quick transaction of at least half the limit
+        lets the limit grow. A slow one, if throttled, sets the limit to half its own bytes."""
         if not self.until_s:
             return
         whole_s = took_s + self.wait_ms() / 1_000

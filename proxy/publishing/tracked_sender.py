@@ -1,4 +1,4 @@
-"""Records of the careful path: each refusal is known, and affects no other record."""
+"""Sends records on the careful path: each refusal is known, and affects no other record."""
 
 from collections.abc import Callable
 from functools import partial
@@ -85,8 +85,8 @@ class TrackedSender:
     def _note_raised(
         self, record: OutgoingRecord, ref: RecordRef, size_bytes: int, raised: KafkaException
     ) -> None:
-        """Go on if only this record is at fault, so that all such records are found at once. A
-        partition may be unknown because the client library has not asked for a while."""
+        """Go on if only this record is at fault, so that one attempt finds all such records. A
+        partition may be unknown because the client library has not asked the broker for a while."""
         error: KafkaError = raised.args[0]
         code = RAISED_CODES.get(error.code())
         is_partition = error.code() == KafkaError._UNKNOWN_PARTITION
@@ -128,7 +128,7 @@ def _report(
     error: KafkaError | None,
     _: Message,
 ) -> None:
-    """Note a report in the `reports` of its attempt. A replaced producer may report late."""
+    """Note a report in the `reports` of its attempt, so that late reports do no harm."""
     code = None if error is None else REFUSAL_CODES.get(error.code())
     if error is not None and code is not None and record.ref is not None:
         rejection = Rejection(code, f"the broker refused the record: {error.str()}")

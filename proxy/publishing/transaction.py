@@ -56,9 +56,9 @@ class Publisher:
         group_metadata: object,
         now_ms: int,
     ) -> "Transaction":
-        """Send one transaction. Call its `wait` before the next `publish`. It raises GroupMoved,
-        Throttled, or SessionLost. After SessionLost memory is not trusted: the result is unknown or
-        this producer was fenced."""
+        """Send one transaction. Call its `wait` before the next `publish`. Both raise SessionLost,
+        `wait` also GroupMoved or Throttled. After SessionLost memory is not trusted: the result is
+        unknown or this producer was fenced."""
         transaction = Transaction(self, batches, offsets, group_metadata, now_ms)
         self.last_topics = transaction.topics
         transaction.send()
@@ -206,7 +206,7 @@ class Transaction:
 
     def _finds_unavailable(self) -> bool:
         """Return whether partitions that this transaction waits for are unavailable. It also waits
-        until the last transaction has ended in all partitions, so they count, too."""
+        until the last transaction has ended in all its partitions, so these count, too."""
         ingress = {batch.ingress.topic for batch in self._batches}
         suspected = self._asked | self._topics_before | ingress | self._by.records.own_topics
         return self._by.targets.find_unavailable(suspected, self._now_ms)

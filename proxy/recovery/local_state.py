@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 
 # `bodies: kafka`: entries on disk have a stub (`proxy.protocol.body`), and due bodies are read back
-# from the ingress. After a change of the setting a folder may hold both.
+# from the ingress. After a change of the setting a folder may hold stubs and bodies.
 
 BUDGET_S: Final = 1.0
 """Reading back stops after this time. The entries that have their bodies by then are delivered."""
@@ -344,8 +344,8 @@ class LocalState:
                 time.sleep(0.2)
 
     def open_register(self, partition: int, at: Position, covered: int) -> Register:
-        """Open the register of ids. If it is ahead of a store that lost its memory (RocksDB), start
-        another, because a replay would skip ids."""
+        """Open the register of ids. It can be ahead of a RocksDB store, which loses its memory in a
+        crash. Then start an empty register, because a replay would skip ids."""
         folder = self._folder(partition) / IDS
         register = open_register(folder, replace(_committed(at), next_offset=covered))
         if register.report.aside is not None:

@@ -61,7 +61,7 @@ class IngestLimits(NamedTuple):
 
 class Admission:
     """Ingests the records of a shard that need more than a place in its store. `buffer` has the
-    records that end with the transaction that ingests them."""
+    records that end as soon as they are ingested, for the next transaction."""
 
     def __init__(
         self,
@@ -143,9 +143,9 @@ class Admission:
             self._ended.outcomes.append(outcome)
 
     def _move_rejected(self, message: Message, hop: RejectedHop) -> bool:
-        """Let a rejected move take the place of its entry. Return whether it does, so that it ends
-        there. Else the move has missed. The policy at `hop_from` accepted the entry, and so gives
-        the target. It may be forgotten once the entry has ended."""
+        """Let a rejected move take the place of its entry, to end there. Return False if the move
+        has missed. The policy at `hop_from` accepted the entry, so the move is read by this policy,
+        to get the target. Such a policy may be forgotten once the entry has ended."""
         as_taken = self._readers.read(message, hop.hop_from)
         if isinstance(as_taken, Scheduled):
             return self._move(message.offset(), as_taken)
@@ -205,7 +205,7 @@ class Admission:
         self._missed.add(missed.offset)
 
     def _take_half_message(self, offset: int, prepare: Prepare) -> bool:
-        """Ingest a half message, with its events up to the watermark, or return False: it waits."""
+        """Ingest a half message, with events up to the watermark. Return False if it must wait."""
         limits, ended = self._limits, self._ended
         events = self.half_messages.passed(offset, prepare)
         if events and not limits.is_replay:

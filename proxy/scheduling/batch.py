@@ -27,7 +27,7 @@ class OutgoingRecord(NamedTuple):
 
 
 def auxiliary_ref(ingress: IngressPartition, topic: str, offset: int) -> RecordRef:
-    """Return a ref for a record about an ingress record, other than the ingress record's ref."""
+    """Return the ref of an auxiliary record. It differs from the ref of its ingress record."""
     return f"{ingress.prefix}{topic}", offset
 
 
@@ -40,7 +40,7 @@ class SweptEntry(NamedTuple):
 
 
 class NotBefore(NamedTuple):
-    """When a paused record may be delivered. `resumed_ms`: end of its pause, if it has a queue."""
+    """When a paused record may be delivered. `resumed_ms`: end of a pause that has a queue."""
 
     not_before_ms: int
     resumed_ms: int | None = None

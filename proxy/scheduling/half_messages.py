@@ -18,7 +18,7 @@ HELD_BYTES: Final = 32 * 1024 * 1024
 READ_AT_ONCE: Final = 32
 CHECK_BACK_BYTES: Final = 8 * 1024 * 1024
 """Check-backs carry the whole message. A transaction with this many bytes of check-backs takes no
-other one."""
+further check-back."""
 LOST: Final = 0
 """Stands for a check-back's number, if the half message is no longer in the ingress."""
 
@@ -123,7 +123,7 @@ class HalfMessages:
         return self._whole([offset]).get(offset)
 
     def due(self, upto: Watermark, max_events: int) -> DueEvents:
-        """Return the first `max_events` events at or below `upto`, or fewer if their check-backs
+        """Return the first `max_events` events at or below `upto`. Stop earlier once check-backs
         have CHECK_BACK_BYTES."""
         self._read_unread()
         if not self._agenda:

@@ -37,7 +37,7 @@ recall."""
 
 
 class Identities:
-    """The ids of one shard. `position` is committed."""
+    """The ids of one shard. `position` is committed. A row is the register's `Named` for a name."""
 
     def __init__(
         self,
@@ -341,8 +341,8 @@ class Recalls:
         self._read: dict[int, _Pending | None] = {}
 
     def expect(self, offsets: Iterable[int]) -> None:
-        """Note the offsets that the next recalls name, in this order. So up to MOST_READ of these
-        records are read together."""
+        """Note the offsets that the next recalls name, in this order. Then up to MOST_READ of these
+        records can be read together."""
         self._next, self._read = deque(offsets), {}
 
     def apply(self, at: int, recall: Recall) -> list[Outcome]:

@@ -118,7 +118,7 @@ class PendingRecord(NamedTuple):
     offset: int
     """(fires_ms, offset) is the record's place in the list."""
     origin: str
-    """Names the ingress record to deliver. Once committed, a half message has another `offset`."""
+    """Names the ingress record to deliver. A committed half message has its commit's `offset`."""
     ident: bytes | None
     due_ms: int
     target: str

@@ -53,7 +53,7 @@ class Purges:
 
     @property
     def first_unswept(self) -> int | None:
-        """Offset of the first purge that is not completely swept. No floor lies beyond it."""
+        """Offset of the first purge that is not completely swept. The floor never passes it."""
         index = bisect_left(self.offsets, self._swept_below)
         return self.offsets[index] if index < len(self.offsets) else None
 
@@ -83,7 +83,7 @@ class Purges:
         return None
 
     def is_recorded(self, at: int, key: Key) -> bool:
-        """Return whether the outcome that the purge at this offset gave the entry is written."""
+        """Return whether the entry's outcome by the purge at offset `at` is committed."""
         progress = self.progress
         return progress is None or (at, key) <= progress
 
@@ -213,8 +213,8 @@ class Sweep:
             self._take(entry, below)
 
     def _pass(self) -> int:
-        """Return the offset below which this pass serves purges. The last of them is the first
-        purge whose outcomes are not all written, or else the newest purge."""
+        """Return the offset below which this walk through the store serves purges. The last one
+        served is the first whose outcomes are not all written, or else the newest purge."""
         if self._below is None:
             progress = self._purges.progress
             self._below = 1 + (self._purges.last if progress is None else progress.purge_offset)

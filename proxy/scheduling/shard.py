@@ -1,7 +1,7 @@
 """A shard: all state of an ingress partition, and its next transaction.
 
 The shard is pure, and keeps the rules of docs/exactly-once.md. `plan` changes nothing in it. So a
-plan whose transaction was aborted is made again. `confirm` applies a committed plan.
+plan whose transaction was aborted can be made again. `confirm` applies a committed plan.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -155,7 +155,7 @@ class Shard:
         return self.store.pending() - self.register.tombstones_by_target().total
 
     def pending_by_target(self) -> TargetCounts:
-        """Count the pending records by target. If there are many, some share a count."""
+        """Count the pending records by target. If there are many targets, some share a count."""
         return self.store.pending_by_target().without(self.register.tombstones_by_target())
 
     def scan(

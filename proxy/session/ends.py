@@ -14,7 +14,7 @@ from proxy.scheduling.shard import Shard
 from proxy.telemetry.metrics import Metrics
 
 MOST_COUNTED: Final = 1_000
-"""At most this many purges are counted. The count of one whose shard left is never taken out."""
+"""At most this many purges are counted, because a count stays if the purge's shard has left."""
 
 log = structlog.get_logger(__name__)
 

@@ -16,26 +16,26 @@ from proxy.scheduling.shard import Shard, State
 IDLE_COMMIT_MS: Final = 10_000
 """Interval of commits of an idle shard, so that its watermark is seen to move."""
 IDLE_AT_ONCE: Final = 64
-"""Idle shards in one transaction. The plan of a shard takes a tenth of a millisecond."""
+"""Largest number of idle shards in a transaction: a plan takes a tenth of a millisecond."""
 LATEST_PROGRESS_MS: Final = 500
 """Longest time until read offsets are committed, even if other shards make transactions."""
 BUSY_RECORDS: Final = 32
 BUSY_INTERVAL_MS: Final = 10
-"""Interval after BUSY_RECORDS or more. A transaction costs as much as hundreds of records."""
+"""Interval after BUSY_RECORDS or more: a transaction costs as much as hundreds of records."""
 AMPLE_RECORDS: Final = 500
 AMPLE_RECORDS_A_MS: Final = 64
 LONGEST_INTERVAL_MS: Final = 50
-"""Beyond AMPLE_RECORDS the interval grows, since the broker needs the cores, too."""
+"""Beyond AMPLE_RECORDS the interval grows up to this, as the broker needs the cores, too."""
 FIRST_RECORDS: Final = 2_000
 """The first transaction of a burst has at most this many records, so that it does not last long."""
 FETCHED_A_SHARD: Final = 10
-"""A fetch may take this many records for each shard with work, as each costs time in a turn."""
+"""A fetch may take this many records for each shard with work, as a shard costs time in a turn."""
 LONG_TRANSACTION_S: Final = 3.0
-"""A third of transaction.timeout.ms. Each partition in it costs as much as hundreds of records."""
+"""A third of transaction.timeout.ms. Each partition costs as much as hundreds of records."""
 UNBOUNDED: Final = 2**31
 """More records than any transaction asks for."""
 LEAST_RECORDS: Final = 1_000
-"""Smaller transactions would take as long, because then the broker is slow or far away."""
+"""Least limit. Smaller transactions would take as long, if the broker is slow or far away."""
 
 
 class Pacing:
@@ -52,7 +52,7 @@ class Pacing:
         self._largest = FIRST_RECORDS
         self.is_busy = self.is_gathering = self.is_light = False
         """`is_busy`: the last transaction held BUSY_RECORDS or more. `is_gathering`: the next one
-        waits for more. `is_light`: also, there are so few that stores have little to write."""
+        waits for more. `is_light`: it does so, and stores have little to write for the last one."""
 
     @property
     def largest_records(self) -> int:
@@ -70,7 +70,7 @@ class Pacing:
         return max(FETCH_RECORDS, min(FETCHED_A_SHARD * shards, self.largest_records))
 
     def records_available(self, ending: int, elapsed_ms: int) -> int:
-        """Return the number of records that the rate lets end beside `ending`, which end anyway."""
+        """Return how many records the rate lets end beside the `ending` ones, which end anyway."""
         rate = self._rate.limit
         if rate is None and not self.throttling.until_s:
             return UNBOUNDED - ending
@@ -88,8 +88,8 @@ class Pacing:
         return self.throttling.read_until_s > 0 and self.throttling.is_reading_recent
 
     def is_progress_due(self, elapsed_ms: int) -> bool:
-        """Return whether to commit shards in which only reading moved on. Each costs a plan, so
-        this is rare."""
+        """Return whether to commit shards in which only reading moved on. Each such shard costs a
+        plan, so this is rare."""
         interval_ms = self._limits.transaction_interval_ms
         is_quiet = elapsed_ms - self._began_ms >= interval_ms
         return is_quiet or elapsed_ms - self._progress_ms >= max(interval_ms, LATEST_PROGRESS_MS)
@@ -145,7 +145,8 @@ REST_MS: Final = 250
 SPREAD_MS: Final = 125
 SPREAD_BY: Final = 37
 LOOKED_AT_TOGETHER: Final = 64
-"""Rests are shortened by up to SPREAD_MS, by group, so that they do not end in one turn."""
+"""Groups of this many shards shorten their rests by different times up to SPREAD_MS, so that few
+rests end in one turn."""
 
 
 class RestingShards:

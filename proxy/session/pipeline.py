@@ -111,7 +111,7 @@ class Pipeline:
         """Run one turn of the loop. Raises SessionLost when shards must be recovered.
 
         1. Fetch: read on from the ingress, while the last transaction commits.
-        2. Confirm: wait for that transaction and update memory. If all shards rest, stop here.
+        2. Confirm: wait for that transaction and update memory. If all shards rest, the turn ends.
         3. Put: store the fetched records until they are due, or end them now.
         4. Due: each shard plans which records end now.
         5. Publish: make one transaction of the plans, and do not wait for its commit.

@@ -109,7 +109,7 @@ class KafkaClients:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of one session. The producer of the predecessor is fenced."""
+    """The parts of one session. The producer of the session before is fenced."""
 
     settings_topic: SettingsTopic
     ingress: Ingress
@@ -124,7 +124,7 @@ CALM_FOR_S: Final = 4.0
 FEW_RECORDS: Final = 1_000
 """More records than this within CALM_FOR_S would soon need the freed memory again."""
 TRIMS: Final = 8
-"""After this many calm looks no more is trimmed. Then the memtables are on disk, not in memory."""
+"""After this many calm looks in a row no more is trimmed: the memtables are on disk by then."""
 
 
 def _trim() -> None:
@@ -179,7 +179,7 @@ class Session:
     ask_group: Callable[[], Future[GroupOwners]]
     instance: str
     joined: Callable[[str], None] | None = None
-    """Called with the member id of the group's member."""
+    """Called with this session's member id in the group."""
     _freed_memory: FreedMemory = field(default_factory=FreedMemory)
     _next_look_s: float = 0.0
 
@@ -219,8 +219,8 @@ class Session:
             self._next_look_s = began_s + min(pause_s, LATEST_LOOK_S)
 
     def _leave(self) -> None:
-        """Leave the group if another instance can take over soon. Otherwise Kafka keeps the place
-        for a restart, which is sooner there than anyone else."""
+        """Leave the group if another instance can take over soon. Otherwise Kafka keeps the place,
+        because a restart of this instance is faster than a takeover by another."""
         positions = [shard.position for shard in self.parts.pipeline.shards.values()]
         to_read = sum(position.next_offset - position.floor for position in positions)
         if to_read <= READ_SOON and self._has_heirs():

@@ -95,7 +95,7 @@ class WorkerSnapshots(Collector):
                 self._take(connection, worker)
 
     def statuses(self) -> Sequence[Status]:
-        """Return the newest status of each worker. That of a starting worker has no partitions."""
+        """Return the newest status of each worker. A starting worker has no partitions."""
         with self._lock:
             return [status for status, _ in self._latest.values()]
 

@@ -146,15 +146,15 @@ class DiskRoom:
 BACKOFF_S: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 STEADY_AFTER_S: Final = 30.0
 STUCK_AT_MOST: Final = 20
-"""After more stuck clients the process ends. Each has left a thread and a producer behind."""
+"""After more stuck clients than this the process ends. Each leaves a thread and producer behind."""
 FENCED_AT_MOST: Final = 5
 """After this many fenced short sessions in a row, another process must have the same name."""
 DEFECTS_AT_MOST: Final = 5
-"""After more defects in a row the worker ends. A retry is safe, as each session has new memory."""
+"""After more defects in a row than this the worker ends. A retry is safe: memory is always new."""
 LOSSES: Final = (SessionLost, KafkaException, StorageError)
 ONCE_RUN: Final = (*LOSSES, BrokerRefused)
-"""After its first lost session a worker also waits for a missing right. Before, a missing right
-ends the worker."""
+"""After its first lost session a worker also waits for a missing right. Before that, a missing
+right ends the worker."""
 SWITCH_S: Final = 0.0005
 """Python's default of 5 ms would delay the commit thread by about a whole commit."""
 
