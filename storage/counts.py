@@ -49,11 +49,11 @@ class TargetNumbers:
 
     @property
     def wants_release(self) -> bool:
-        """Enough new names came since the last `release` to make another one worth its cost."""
+        """Whether so many new names came since the last `release` that another one is worth it."""
         return self._new_names >= self._most
 
     def release(self, used: Container[str]) -> None:
-        """Free the numbers of names not in `used`. All pending entries need numbered targets."""
+        """Free the numbers of names not in `used`. No pending entry may lack a number."""
         unused = [name for name in self.by_name if name not in used]
         for name in unused:
             number = self.by_name.pop(name)
@@ -121,7 +121,7 @@ class TargetCounter:
         self.by_name: Counter[str] = Counter(by_name or {})
         """Counts of targets with a number."""
         self.others = others
-        """Sum of the other targets."""
+        """Sum of the counts of all other targets."""
 
     def add(self, counts: Mapping[str, int]) -> None:
         has_number = self.numbers.has
@@ -132,7 +132,7 @@ class TargetCounter:
                 self.others += count
 
     def add_known(self, counts: Mapping[str, int]) -> None:
-        """Add counts without giving out numbers."""
+        """Add counts. A target without a number gets none, and counts in `others`."""
         by_name, others = self._split(counts)
         self.by_name.update(by_name)
         self.others += others
@@ -160,7 +160,7 @@ class TargetCounter:
         return self.by_name.total() + self.others
 
     def shown(self) -> TargetCounts:
-        """Return the counts. If `others` is not 0, include names with count 0."""
+        """Return the counts. If `others` is not 0, include numbered targets with the count 0."""
         if not self.others:
             return TargetCounts(dict(self.by_name))
         return TargetCounts(dict.fromkeys(self.numbers.by_name, 0) | self.by_name, self.others)
@@ -194,7 +194,7 @@ class DueHistogram:
         self._counts: npt.NDArray[np.float64] = np.zeros(len(edges_ms) + 1)
 
     def add(self, times_ms: Column, entries: Column | None = None) -> None:
-        """Count each time once, or as often as `entries` says. Sorted times are faster."""
+        """Count each time once, or with `entries`, `entries[i]` times. Sorted times are faster."""
         if entries is not None and bool((times_ms[1:] >= times_ms[:-1]).all()):
             upto = np.concatenate(([0], np.cumsum(entries)))
             ends = upto[np.searchsorted(times_ms, self.edges_ms, "right")]
@@ -293,7 +293,7 @@ class ChunkCounts:
         self.total -= other.total
 
     def counts_same(self, other: "ChunkCounts") -> bool:
-        """Return whether both count the same offsets, at the coarser resolution."""
+        """Return whether both have equal counts, compared in chunks of the larger size."""
         mine, others = self.copy(), other.copy()
         shift = max(mine.shift, others.shift)
         mine.coarsen_to(shift)

@@ -71,14 +71,14 @@ class StorageFull(StorageError):
 
 
 def why_and_remedy(folder: Path, cause: OSError) -> tuple[str, str]:
-    """Return why a write failed, and the remedy. Neither ends with a full stop."""
+    """Return why a write failed, and the remedy, both without a full stop."""
     if cause.errno == ENOSPC and free_inodes(folder) == 0:
         return "no inode is free (df -i), though there may be space", "Delete files on that disk"
     return cause.strerror or str(cause), REMEDIES.get(cause.errno or 0, "Free some space")
 
 
 def free_inodes(folder: Path) -> int | None:
-    """Return the free inodes of the file system, or None if it has no limit or gives no answer."""
+    """Return the number of free inodes, or None if the file system has no limit or no answer."""
     for place in (folder, *folder.absolute().parents):
         with suppress(OSError):
             found = os.statvfs(place)

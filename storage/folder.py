@@ -137,7 +137,7 @@ class Checkpoint:
 
     options: dict[str, int]
     covered: int = 0
-    """Ingress offsets below it are in the files or have ended."""
+    """Records at lower ingress offsets are in the files or have ended."""
     watermark_ms: int = -1
     cursor: int = -1
     """`counts` has only entries beyond (watermark_ms, cursor)."""
@@ -148,9 +148,9 @@ class Checkpoint:
     redo_from: int = 0
     """The wheel may lack runs from this log position on."""
     live: dict[int, int] = field(default_factory=dict)
-    """Number of records in each segment that a chain reaches."""
+    """For each segment of the log: the number of its records that a chain reaches."""
     checks: int = 0
-    """Sum of the check numbers of the complete wheel."""
+    """Sum of the field `check` of all slots, once the wheel has all runs."""
     boot_id: str = ""
     counts: Counts = field(default_factory=lambda: no_counts(TargetNumbers()))
 
@@ -190,7 +190,7 @@ def parse_checkpoint(data: bytes, path: Path) -> Checkpoint:
 
 
 def boot_id() -> str:
-    """Return an id of the machine's current boot, or ''. A new boot loses the page cache."""
+    """Return an id of the machine's boot, or '' without one. A new boot loses the page cache."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -231,7 +231,7 @@ class _Section:
 
 
 class DamageGuard:
-    """A recorder of damage. Its note lets the next opening put the folder aside.
+    """A recorder of damage, in a file. The next opening then puts the folder aside.
 
     After a failed read the counts may be older than the watermark and must not be written."""
 

@@ -218,7 +218,7 @@ class DueIndex:
 NONE_MS = 2**63 - 1
 ALL_BYTES = 2**63
 NEAR_MS = 1_000
-"""The horizon is one or two such steps ahead. Entries that fire before it are tuples."""
+"""The horizon is one or two such steps ahead of time. Entries that fire before it are tuples."""
 ENTRY_BYTES = 300
 """Approximate memory of an entry, without its body."""
 
@@ -227,7 +227,7 @@ class Memtable:
     """Entries not yet on disk. Beyond the horizon they are columns, which take half the memory."""
 
     def __init__(self, numbers: TargetNumbers, scanned_ms: int, phase_ms: int = 0) -> None:
-        """Create an empty memtable. `phase_ms` spreads the horizon moves of stores over a step."""
+        """Create an empty memtable. `phase_ms` keeps stores from moving their horizons together."""
         self.first_offset: int | None = None
         self.last_offset = -1
         self.counts = no_counts(numbers)
@@ -300,7 +300,7 @@ class Memtable:
         return first_scanned([near, *far], max_entries, ALL_BYTES)
 
     def to_columns(self, most_entries: int) -> Generator[int, None, Columns]:
-        """Yield the size of each step. Return all entries, unordered. Ended ones may be missing."""
+        """Yield the size of each step. Return the entries unordered, perhaps without ended ones."""
         parts = [*self._sorted, *self._fresh]
         for entries in self._near.batches(most_entries):
             parts.append(columns_of(entries, self._numbers, dues_of(entries), offsets_of(entries)))

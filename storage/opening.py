@@ -32,7 +32,7 @@ def open_store(
     rebuild: bool = False,
     files: Files | None = None,
 ) -> TieredStore:
-    """Open or create the store. Its `report` tells the state of the folder.
+    """Open or create the store. The store's `report` tells how its folder was found.
 
     The caller then replays [store.covered, committed.next_offset). A folder that is damaged or
     ahead of the broker is put aside. With `rebuild`, a folder of another kind or with other options

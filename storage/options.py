@@ -4,15 +4,15 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
 MOST_NAMES: Final = 10_000
-"""More topics than most clusters have, and still little to write with each checkpoint."""
+"""Most clusters have fewer topics, and the names take little space in each checkpoint."""
 
 StoreKind: TypeAlias = Literal["wheel", "rocksdb"]
-"""Values of the setting `store`."""
+"""The kinds of store, chosen by the proxy's setting `store`."""
 
 KINDS: Final[tuple[StoreKind, ...]] = get_args(StoreKind)
 RECORD_BYTES = 32
 MOST_NUMBERS: Final = 2**16 - 1
-"""The log has two bytes for a target. The highest value stands for no number."""
+"""The log has two bytes for a target's number. The highest value means that it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Options:
     close_slots: int = 60
     """Compaction begins when this many slots have passed since the last one."""
     load_ahead_slots: int = 2
-    """A slot is loaded this many slots before its time."""
+    """Slots are loaded this many slots before their time."""
     slice_bytes: int = 2 * 1024 * 1024
     """Body bytes written in one step."""
     most_names: int = MOST_NAMES
@@ -56,7 +56,7 @@ class Options:
         return self.segment_bytes // (2 * RECORD_BYTES)
 
     def bound(self) -> dict[str, int]:
-        """Return the parameters that shape the files. A folder opens only with the same ones."""
+        """Return the options that shape the files. A folder opens only with the same values."""
         return {
             "precision_ms": self.precision_ms,
             "slots": self.slots,
@@ -73,17 +73,17 @@ class IdOptions:
 
     memtable_entries: int = 32_768
     memtable_bytes: int = 2 * 1024 * 1024
-    """Bytes of ids. Python adds 100 to 350 bytes for each id."""
+    """Bytes of ids in a memtable. Python needs another 100 to 350 bytes for each id."""
     replayed_offsets: int = 65_536
     """Memory is written out when a restart would replay more offsets."""
     few_ids: int = 32
-    """If one call brings fewer new ids, they are not stored as arrays."""
+    """New ids are stored as arrays if one call brings at least this many."""
     write_entries: int = 4_096
     """Ids converted to columns in one step."""
     merge_entries: int = 8_192
     """Rows merged in one step."""
     merged_runs: int = 8
-    """A merge needs this many runs. With fewer, rows would be copied more often."""
+    """A merge joins at least this many runs. Joining fewer would copy rows more often."""
     most_names: int = MOST_NAMES
     """At most this many targets are counted by name at a time."""
     most_runs: int = 64

@@ -60,7 +60,7 @@ class EntriesRead(NamedTuple):
 
 
 class RocksDatabase:
-    """A RocksDB without a write-ahead log: its flushes keep rows and checkpoint consistent."""
+    """A RocksDB without a write-ahead log. It writes rows and their checkpoint together."""
 
     def __init__(self, folder: Path, persist_offsets: int = 2**62, *, is_read_only: bool = False):
         self._path = folder / ROCKS
@@ -148,9 +148,9 @@ class RocksDatabase:
         self._persisted = self.checkpoint.covered if self.checkpoint else 0
 
     def _rows_from(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the rows. The checkpoint has the last key.
+        """Yield the rows. The last key in the database is the key of the checkpoint.
 
-        rocksdict's iterators end silently at a corrupt block, so an earlier end is damage."""
+        rocksdict's iterators end silently at a corrupt block, so an end before it is damage."""
         with _explained(self._path):
             rows = cast(Iterator[tuple[bytes, bytes]], self._db.items(from_key=start))
             for key, value in rows:
@@ -219,7 +219,7 @@ def _options() -> RocksOptions:
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Translate rocksdict's plain exceptions. Their text begins with RocksDB's status."""
+    """Turn rocksdict's exceptions into OSError or StoreDamaged, by the status in their text."""
     try:
         yield
     except (StoreDamaged, OSError):
@@ -256,7 +256,7 @@ MOST_PIECES = 4096
 
 
 class WrittenPieces:
-    """The distribution of written entries, in a few pieces per memtable. Old pieces are joined."""
+    """The distribution of written entries, in pieces. Above MOST_PIECES all are joined in pairs."""
 
     def __init__(self, pieces: Sequence[Piece] = ()) -> None:
         self._pieces = list(pieces)
@@ -292,7 +292,7 @@ class WrittenPieces:
 PEEK_ENTRIES = 4096
 STEP_ENTRIES = 2048
 MOST_ENTRIES = 4096
-"""Limit of a memtable, which is written in one step. 4,096 entries take about 15 ms."""
+"""Entries in a memtable, at most. It is written in one step, which takes about 15 ms."""
 LOOKED_AT = 1024
 """Rows that one `scan` reads, in about 2 ms."""
 MOST_BYTES = 8 * 1024 * 1024
@@ -302,7 +302,7 @@ _key_of = itemgetter(0, 1)
 
 
 class RocksTier:
-    """The `DiskTier` of RocksDB, with a buffer of entries up to `_read_to`."""
+    """The `DiskTier` of RocksDB. `_entries` buffers pending entries up to the key `_read_to`."""
 
     def __init__(self, database: RocksDatabase, ledger: Ledger, bound: dict[str, int]) -> None:
         self.database = database
@@ -313,7 +313,7 @@ class RocksTier:
         self._read_to: Key = ledger.counted
         self._next_fires_ms: int | None = 0
         self._below_floor: list[Entry] = []
-        """Entries that ended before the opening. They stay in the counts until they would fire."""
+        """Entries that had ended before the opening. They count until they would have fired."""
         self._ended_entries = 0
         self._pass_over(ledger.ended)
 

@@ -18,13 +18,13 @@ Entry: TypeAlias = tuple[int, int, str, bytes]
 """(fires_ms, offset, target, body). The caller encodes the body."""
 
 Key: TypeAlias = tuple[int, int]
-"""(fires_ms, offset): the delivery order."""
+"""(fires_ms, offset), in the order of delivery."""
 
 Column: TypeAlias = npt.NDArray[np.int64]
-"""One number per entry."""
+"""One number for each entry or row."""
 
 Wants: TypeAlias = Callable[[str], bool] | None
-"""Returns whether entries for a target are wanted. None means all targets."""
+"""Returns whether entries for a target are wanted. None instead of a function: all are."""
 
 LAST_OFFSET: Final = 2**63 - 1
 
@@ -81,14 +81,14 @@ class Scanned(NamedTuple):
 
     entries: list[Entry]
     upto: Key
-    """Key at which the part ends. No other wanted entry lies at or below it."""
+    """Key at which the part ends. All wanted entries of the part are at or below this key."""
 
 
 NOTHING = -1
 
 
 class Named(NamedTuple):
-    """State of an id. NOTHING stands for an unknown or missing offset."""
+    """State of an id. An offset that is unknown or missing is NOTHING."""
 
     latest: int
     """Offset of the last record or cancel with this id that a producer wrote."""
@@ -119,7 +119,7 @@ class Committed:
     next_offset: int
     """The next ingress offset to ingest."""
     distrusted: int = -1
-    """A folder that covers at most this offset may hold ended entries and is not used."""
+    """A folder that covers no offset beyond this may hold ended entries, and is put aside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Store(Protocol):
 
     @property
     def covered(self) -> int:
-        """Ingress offsets below this are reflected on disk."""
+        """Records at lower ingress offsets are on disk or have ended."""
 
     @property
     def memtable_bytes(self) -> int: ...
@@ -152,7 +152,7 @@ class Store(Protocol):
         """Add entries in offset order, beyond (watermark, cursor). Raises ValueError otherwise."""
 
     def due(self, now_ms: int, max_entries: int, max_bytes: int = PEEK_BYTES) -> Due:
-        """Peek at the first entries that fire by `now_ms`. A body above `max_bytes` comes alone."""
+        """Return the first entries that fire by `now_ms`. A body above `max_bytes` comes alone."""
 
     def advance(self, watermark_ms: int, cursor: int) -> None:
         """Drop entries at or below (watermark_ms, cursor), which have ended."""
@@ -172,7 +172,7 @@ class Store(Protocol):
     def pending_bytes_by_target(self) -> TargetCounts: ...
 
     def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
-        """Count pending entries before, between and after the edges, approximately."""
+        """Count pending entries by firing time, before, between and after the edges, roughly."""
 
     def scan(
         self, after: Key, until_ms: int, wants: Wants, max_entries: int, max_bytes: int
@@ -192,10 +192,10 @@ class Store(Protocol):
     def request_flush(self) -> None: ...
 
     def flush(self, next_offset: int) -> None:
-        """Write everything below `next_offset` and a checkpoint, for a clean stop."""
+        """Write the entries below offset `next_offset`, and a checkpoint, for a clean stop."""
 
     def close(self) -> None:
-        """Release files and lock. Raises StorageFull after that, if RocksDB then fails to write."""
+        """Release files and lock. Then raises StorageFull if RocksDB could not write."""
 
 
 def dues_of(entries: Sequence[tuple[Any, ...]]) -> Column:

@@ -21,13 +21,13 @@ class Ledger:
     watermark_ms: int
     cursor: int
     counted: Key
-    """At the opening `counts` has the entries beyond this key, the checkpoint's watermark."""
+    """The watermark of the checkpoint. At the opening, `counts` has all entries beyond it."""
     floor: int
-    """No offset below it was pending at the opening."""
+    """No entry at a lower offset was pending at the opening."""
     covered: int
-    """Offsets below it are on disk."""
+    """Entries at lower offsets are on disk or have ended."""
     next_offset: int
-    """Offsets below it are committed and were put."""
+    """Records at lower offsets are committed, and their entries were put."""
     counts: Counts
     """Pending entries on disk."""
 
@@ -43,10 +43,10 @@ class DiskTier(Protocol):
     def peeked_bytes(self) -> int: ...
 
     def peek(self, until_ms: int, max_entries: int, max_bytes: int) -> Due:
-        """Return the first entries that fire by `until_ms`: at least one, if one does."""
+        """Return the first entries that fire by `until_ms`. The limits allow at least one entry."""
 
     def next_fires_ms(self, until_ms: int) -> int | None:
-        """Return the earliest firing time, or None or a later time if it is after `until_ms`."""
+        """Return the earliest firing time. If it is after `until_ms`, None or a later time."""
 
     def forget(self, ended: Key) -> None:
         """Remove entries at or below the new watermark from the counts."""
@@ -63,17 +63,17 @@ class DiskTier(Protocol):
 
     @property
     def is_loading(self) -> bool:
-        """`load` has more to do."""
+        """Whether `load` has more to do."""
 
     @property
     def wants_compaction(self) -> bool:
-        """A `flush` would free much space."""
+        """Whether a `flush` would free much space."""
 
     def flush(self, memtable: Memtable | None, coverable: Callable[[], int]) -> Iterator[int]:
         """Write a memtable, compact, and write a checkpoint for all offsets below `coverable()`.
 
         Yields the work of each step in entries. The memtable serves its entries until the last
-        step. An OSError undoes all steps. After the checkpoint, StoreDamaged is raised instead."""
+        step. An OSError undoes all steps. After the checkpoint is written, it is StoreDamaged."""
 
     def persist(self) -> None: ...
 
@@ -91,7 +91,7 @@ class Opening:
     files: Files
 
     def ledger(self, checkpoint: Checkpoint, bound: dict[str, int]) -> Ledger:
-        """Return the initial ledger. Raises StoreDamaged. StoreMismatch: `bound` options differ."""
+        """Return the initial ledger. Raises StoreDamaged, StoreMismatch if `bound` has changed."""
         at = self.committed
         ended = (checkpoint.watermark_ms, checkpoint.cursor)
         refuse_ahead(self.folder, checkpoint.covered, ended, at)
@@ -120,9 +120,9 @@ class OpenedTier(NamedTuple):
     tier: DiskTier
     ledger: Ledger
     options: Options
-    """The given options, perhaps with the lower memtable limits of the tier."""
+    """The given options. The tier may have lowered their memtable limits."""
     is_new: bool
-    """The folder had no checkpoint."""
+    """Whether the folder had no checkpoint."""
 
 
 def refuse_ahead(folder: Path, covered: int, ended: Key, committed: Committed) -> None:
@@ -178,4 +178,4 @@ class FolderReader(Protocol):
 
 
 Look: TypeAlias = Callable[[Path], AbstractContextManager[FolderReader]]
-"""Opens the files of a store kind for reading. FileNotFoundError: there is no checkpoint."""
+"""Opens a store kind's files for reading. Raises FileNotFoundError without a checkpoint."""

@@ -22,14 +22,14 @@ from storage.store import Column, Key
 Words: TypeAlias = npt.NDArray[np.uint64]
 WORD_BYTES = 8
 _WIDEST = 64
-"""Ids that fit into this many bytes are padded together, as a matrix."""
+"""Ids of at most this many bytes are padded in one step, as rows of a matrix."""
 
 
 class Idents(NamedTuple):
     """Ids as words."""
 
     words: Words
-    """All ids, each padded with zeros to whole words, at least one."""
+    """The words of all ids. Each id is padded with zeros to one or more whole words."""
     starts: Column
     """Index of each id's first word in `words`."""
     sizes: Column
@@ -144,7 +144,7 @@ class IdHash:
         return self._keys
 
     def _made(self, count: int) -> Words:
-        """Return `count` keys. A longer result begins with a shorter one."""
+        """Return the first `count` keys of an endless series."""
         return np.frombuffer(shake_256(self._seed).digest(KEY_BYTES * count), "<u8")
 
 
@@ -198,7 +198,7 @@ class BloomFilter:
             self.words[places[firsts]] |= np.bitwise_or.reduceat(bits_of(ordered), firsts)
 
     def passing(self, hashes: Words, bits: Words) -> Column:
-        """Return the indices of hashes that may have been added.
+        """Return the indices of those `hashes` that may be in the filter.
 
         `bits` are their filter bits (`bits_of`)."""
         return np.flatnonzero((self.words.take(self._places(hashes)) & bits) == bits)
@@ -237,7 +237,7 @@ class TombstoneColumns(NamedTuple):
     fires_ms: Column
     offsets: Column
     targets: npt.NDArray[np.uint32]
-    """Index of each key's target in the run's `names`."""
+    """For each key, the index of its target in the run's `names`."""
 
     def upto(self, key: Key) -> int:
         return count_upto(self.fires_ms, self.offsets, key)
@@ -267,7 +267,7 @@ class RunContents:
     """The ids themselves."""
     tombstones: TombstoneColumns
     names: list[str] | MappedNames
-    """Names of targets. A name may be there twice."""
+    """Names of targets. A name may have two numbers (MOST_REMEMBERED)."""
 
     @property
     def size(self) -> int:
@@ -362,7 +362,7 @@ def joined(parts: Sequence[Rows]) -> Rows:
 
 
 def is_useless(rows: Rows, floor: int, ended: Key) -> npt.NDArray[np.bool_]:
-    """Return which rows may be forgotten, with offsets below the floor and a key that has ended."""
+    """Return which rows may be forgotten: both offsets are below the floor, the entry has ended."""
     offsets = rows["offset"]
     is_old = np.maximum(rows["latest"], offsets) < floor
     waits = are_beyond(rows["fires_ms"], offsets, ended) & (offsets >= 0)
@@ -388,7 +388,7 @@ _FACTORS: Final[Words] = np.array(
     ],
     np.uint64,
 )
-"""Odd factors: a flipped bit always changes the sum."""
+"""The factors are odd, so that a flipped bit always changes the checksum."""
 
 
 def seal(rows: Rows, hashes: Words) -> None:
@@ -410,7 +410,7 @@ def _checks(rows: Rows, hashes: Words) -> npt.NDArray[np.uint32]:
 
 
 MOST_REMEMBERED: Final = 10_000
-"""Names that a merge remembers. A forgotten name gets a second number."""
+"""A merge remembers this many names, then forgets all. A forgotten name gets a second number."""
 
 
 class MappedNames:
@@ -428,7 +428,7 @@ class MappedNames:
 
 
 class MergedNames:
-    """New numbers for the target names in use. Each name in a source takes 8 bytes of memory."""
+    """Numbers in a merged run for the target names that are in use. Costs 8 bytes for each name."""
 
     def __init__(self, sources: Sequence[RunContents]) -> None:
         self._sources = [source.names for source in sources]
@@ -487,9 +487,9 @@ class Manifest:
     links: Sequence[tuple[int, int, int]] = ()
     """(low, high, until_ms), as `storage.ids.memtable.Link`."""
     runs: Sequence[RunSummary] = ()
-    """Oldest first."""
+    """The runs, the oldest first."""
     boot_id: str = ""
-    """The machine's boot, empty if the system has none."""
+    """Id of the boot of the machine, empty if the system has none."""
 
     def to_bytes(self) -> bytes:
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}

@@ -38,15 +38,15 @@ Link: TypeAlias = tuple[int, int, int]
 
 FOREVER_MS: Final = 2**63 - 1
 MOST_INTERVALS: Final = 256
-"""Intervals for one end time. 256 intervals take about 7 KB in the manifest."""
+"""Intervals with the same end time, at most. 256 take about 7 KB in the manifest."""
 FINEST_BITS, COARSEST_BITS, SPAN_BITS = 10, 28, 3
-"""Ends are rounded up to multiples of 1/8 to 1/4 of the remaining time, within 1 s and 3 days."""
+"""End times are rounded up to a multiple of 1/8 to 1/4 of the time left (1 s to 3 days)."""
 
 
 class Intervals:
     """Disjoint, ascending intervals (low, high] of offsets where no floor may lie.
 
-    If there are more than MOST_INTERVALS, the nearest are joined. Lower floors are safe."""
+    Above MOST_INTERVALS, the nearest are joined. This may lower floors, which is safe."""
 
     def __init__(self) -> None:
         self._lows: list[int] = []
@@ -86,7 +86,7 @@ class Intervals:
 
 
 class Links:
-    """Intervals grouped by their end time, which is rounded so that many share it."""
+    """Intervals by end time (`until_ms`), which is rounded, so that many intervals share it."""
 
     def __init__(self, links: Iterable[Link] = ()) -> None:
         self._by_end_ms: dict[int, Intervals] = {}
@@ -131,7 +131,7 @@ FILTER_BITS: Final = 64
 FILTER_GROWTH: Final = 4
 FIRST_ROOM: Final = 4096
 COMPARED: Final = 16
-"""If more hashes pass the filter, they are not compared one by one."""
+"""If more hashes than this pass the filter, they are not compared one by one."""
 
 
 class _Part(NamedTuple):
@@ -142,7 +142,7 @@ class _Part(NamedTuple):
 
 
 class NewIds:
-    """New ids, each with an entry of its own, in offset order. The first lookup builds an index."""
+    """Ids that were new when they were put, in offset order. The first lookup builds an index."""
 
     def __init__(self) -> None:
         self.targets: list[str] = []
@@ -278,9 +278,9 @@ class MemtableTombstones:
     def __init__(self) -> None:
         self.targets: dict[Key, str] = {}
         self._near: list[Key] = []
-        """Keys up to `_asked`, sorted."""
+        """Keys up to `_asked`, the highest key that was looked up, sorted."""
         self._far: list[Key] = []
-        """Later keys, as a heap."""
+        """Keys beyond `_asked`, as a heap."""
         self._asked: Key = (-1, -1)
 
     @property
@@ -325,7 +325,7 @@ class Tombstones:
         self._runs: list[tuple[Run, int]] = []
 
     def attach(self, memtables: Iterable[MemtableTombstones], runs: Iterable[Run]) -> None:
-        """Replace the memtables and runs. The keys stay the same."""
+        """Replace the memtables and runs. All of them together have the same keys as before."""
         self._memtables = list(memtables)
         holding = [run for run in runs if run.contents.tombstones.offsets.size]
         self._runs = [(run, run.contents.tombstones.upto(self._ended)) for run in holding]
@@ -397,7 +397,7 @@ class Tombstones:
 
 
 def _by_target(run: Run, start: int, end: int) -> Iterator[Counter[str]]:
-    """Yield counts by target in batches, which bounds memory."""
+    """Yield counts by target, of a limited number of rows each, which bounds memory."""
     for first in range(start, end, COUNTED_AT_ONCE):
         part = run.contents.tombstones.targets[first : min(end, first + COUNTED_AT_ONCE)]
         counted = Counter[str]()
@@ -418,7 +418,7 @@ def in_order(targets: dict[Key, str], numbers: dict[str, int]) -> TombstoneColum
 
 NO_WORDS = np.zeros(0, np.uint64)
 NEW_ID_BYTES, CHANGE_BYTES, NAME_BYTES = 100, 350, 250
-"""Approximate memory of a new id, another change, and a new name, without the text."""
+"""Approximate memory of a new id, of another change, and of a target name, without the text."""
 
 
 class IdMemtable:
@@ -471,7 +471,7 @@ class IdMemtable:
             self.text_bytes += len(target) + NAME_BYTES
 
     def find(self, asked: Sequence[bytes], hashes: Words, found: dict[bytes, Named]) -> None:
-        """Update `found`. `hashes` are needed only if `new` is not empty."""
+        """Add the known ids to `found`. `hashes` are needed only if `new` is not empty."""
         if self.new:
             found.update(self.new.find(asked, hashes))
         ids = self.ids
@@ -485,7 +485,7 @@ class IdMemtable:
     def contents(
         self, hashing: Hashing, most_rows: int, found: list[RunContents]
     ) -> Iterator[None]:
-        """Convert an immutable memtable to run contents, in steps. Older contents come first."""
+        """Convert an immutable memtable in steps. Add its contents to `found`, oldest first."""
         numbers = self._numbers()
         if self.new:
             yield from self.new.contents(numbers, found)
@@ -497,7 +497,7 @@ class IdMemtable:
         found[:] = [replace(contents, names=list(numbers)) for contents in found]
 
     def free_memory(self, most_entries: int) -> Iterator[None]:
-        """Release the memory in steps, because tens of thousands of rows take 10 ms."""
+        """Release the memory in steps, because to free tens of thousands of rows takes 10 ms."""
         self.new = NewIds()
         yield from _emptied(self.ids, self.ids.popitem, most_entries)
         yield from _emptied(self._names, self._names.pop, most_entries)

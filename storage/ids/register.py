@@ -30,11 +30,11 @@ from storage.tier import refuse_ahead
 
 
 def runs_to_merge(sizes: Sequence[int], least: int, most: int) -> int:
-    """Return the number of newest runs to merge, or 0. `sizes` has the oldest first.
+    """Return how many of the newest runs to merge, or 0. `sizes` has the oldest run first.
 
-    It is the highest number, from `least` on, whose oldest run is no larger than the newer runs
-    together. With `least` 8, a row is copied once in 30 memtables and four times in 1,000. If there
-    is no such number, but there are `most` runs, it is `least`."""
+    Merge as many as possible, at least `least`, so that the oldest is no larger than the others
+    together. If no number fits and there are `most` runs, merge `least`. With `least` 8, a row has
+    been copied about once when 30 memtables are written, and four times when 1,000 are."""
     best, newer = 0, 0
     for count, size in enumerate(reversed(sizes), 1):
         if count >= least and size <= newer:
@@ -44,7 +44,7 @@ def runs_to_merge(sizes: Sequence[int], least: int, most: int) -> int:
 
 
 def is_mostly_useless(useless: Sequence[int], sizes: Sequence[int], least: int) -> bool:
-    """Return whether rewriting all runs frees enough rows."""
+    """Return whether a merge of all runs would drop enough rows."""
     return sum(useless) > max(least, sum(sizes) // 2)
 
 
@@ -56,7 +56,7 @@ class Lsm:
     """The memtables and runs of a register. Each step does part of one flush and one merge.
 
     A change moves from `active` to `immutable`, then to `runs` or `written_links`. A run is written
-    first, then the manifest. Replaced runs are removed last. Opening removes a crash's remains."""
+    first, then the manifest. Merged runs are removed last. Opening removes a crash's left-overs."""
 
     def __init__(
         self,
@@ -287,8 +287,8 @@ NO_HASHES = np.zeros(0, np.uint64)
 class Register:
     """The ids of one shard. Any call may raise StoreDamaged.
 
-    `at` is the ingress offset that causes a change. It never falls. An id may be forgotten once its
-    `latest` and `offset` are below the floor and its key has ended."""
+    `at` is the ingress offset that causes a change. It never falls. An id may be forgotten once
+    `latest` and `offset` of its `Named` are below the floor and its entry has ended."""
 
     def __init__(
         self,
@@ -342,9 +342,9 @@ class Register:
         offsets: Sequence[int],
         targets: Sequence[str],
     ) -> bool:
-        """Put one or more ids, in offset order. The record at each offset is the id's entry.
+        """Put one or more ids in offset order. The record at `offsets[i]` is the entry of `ids[i]`.
 
-        Returns False and puts nothing if an id may be known or is repeated."""
+        No record is rewritten. Puts nothing and returns False if an id may be known, or repeats."""
         if len(ids) < self._few_ids:
             return self._put_few_if_new(ids, fires_ms, offsets, targets)
         idents = padded(ids)
@@ -365,7 +365,7 @@ class Register:
         self._lsm.tombstones.add(self._lsm.active.tombstones, key, target)
 
     def tombstones(self, after: Key, upto: Key) -> set[Key]:
-        """Return deleted keys in (after, upto]."""
+        """Return the keys of deleted entries in (after, upto]."""
         return self._lsm.tombstones.between(after, upto)
 
     def deleted(self, keys: Sequence[Key]) -> set[Key]:
@@ -430,7 +430,7 @@ class Register:
         self._lsm.close()
 
     def _move_to(self, at: int) -> None:
-        """Begin changes by offset `at`. A memtable closes only here, as a replay may start here."""
+        """Begin the changes of offset `at`. No memtable closes between changes of one offset."""
         lsm = self._lsm
         if at < self._at or at < lsm.settled:
             raise ValueError(
@@ -500,8 +500,8 @@ def open_register(
     """Open or create the register. The caller holds the shard's lock.
 
     The caller then replays changes caused by [register.covered, committed.next_offset). A register
-    that is damaged or ahead of the broker is put aside, in place of an earlier one. A register that
-    covers less than the floor is emptied, as its changes are not needed. Raises StorageFull."""
+    that is damaged or ahead of the broker replaces an earlier one in `<folder>.broken`.
+    A register that covers only offsets below the floor is emptied. Raises StorageFull."""
     files = files or Files()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -542,7 +542,7 @@ def _trusted(folder: Path, committed: Committed) -> Manifest | None:
 
 
 def _survived_restart(manifest: Manifest, runs: list[Run]) -> None:
-    """Check all runs if the machine restarted, because that may have lost any writes."""
+    """Check all runs if the machine restarted, because the restart may have lost any writes."""
     if manifest.boot_id and manifest.boot_id == boot_id():
         return
     for run in runs:

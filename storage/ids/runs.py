@@ -98,11 +98,11 @@ class Run:
         return has
 
     def has_any(self, hashes: Words, bits: Words) -> bool:
-        """Return whether an id here has one of `hashes`. `bits` are their filter bits."""
+        """Return whether an id of this run has one of `hashes`. `bits` are their filter bits."""
         return bool(self._candidates(hashes, bits)[0].size)
 
     def of_kind(self, bit: int, ended: Key, most_rows: int) -> Iterator[list[bytes]]:
-        """Yield batches of ids with this bit of `kind` and a key beyond `ended`."""
+        """Yield batches of ids with this bit of `kind`, and with entries beyond `ended`."""
         for start in range(0, self.contents.hashes.size, most_rows):
             hashes = self.contents.hashes[start : start + most_rows]
             rows = self.contents.rows[start : start + most_rows]
@@ -148,7 +148,7 @@ class Run:
         return list(map(Named._make, zip(*columns, strict=True)))
 
     def _candidates(self, hashes: Words, bits: Words) -> tuple[Column, Column]:
-        """Return the indices of hashes found here, and the place of their first row."""
+        """Return the indices of hashes that this run has, and the place of each one's first row."""
         asked = self._filter.passing(hashes, bits)
         if not asked.size:
             return NOWHERE, NOWHERE
@@ -206,7 +206,7 @@ FILTER_WRITTEN_WORDS = 128 * 1024
 
 
 class RunWriter:
-    """A writer of a run's sections. The file counts once the manifest names it."""
+    """A writer of a run's sections. The file is used once the manifest names it."""
 
     def __init__(self, folder: Path, number: int, bounds: RunSize, files: Files) -> None:
         self.path = path_of(folder, number)
@@ -281,18 +281,18 @@ STEP_BYTES = 2 * 1024 * 1024
 
 
 class Ended(NamedTuple):
-    """The limits at or below which ids may be forgotten."""
+    """The committed floor and watermark, by which ids may be forgotten."""
 
     floor: int
-    """Lower offsets are not needed."""
+    """No lower offset is needed."""
     key: Key
-    """The watermark. Keys at or below it have ended."""
+    """The watermark. Entries at or below it have ended."""
 
 
 class Merge:
     """A merge of `sources`, oldest first, that drops ended tombstones and useless ids.
 
-    A useless id stays if a run of `older` has its hash, because an older row would reappear."""
+    A useless id stays if a run of `older` has its hash. Otherwise the older row would reappear."""
 
     def __init__(
         self,
@@ -424,7 +424,7 @@ class Merge:
 
 
 def _probes(starts: list[int], sizes: list[int], most_rows: int) -> list[int] | None:
-    """Return the last place of each source's share of the next rows, or -1 at its end."""
+    """Return for each source the place of the last of its next rows, or -1 if no row is left."""
     left = [size - start for start, size in zip(starts, sizes, strict=True)]
     total = sum(left)
     if not total:

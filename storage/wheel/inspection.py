@@ -1,4 +1,4 @@
-"""Reading a wheel's chains without loading them: scans, verify, dump, and a check for damage."""
+"""Readers of chains that load no slot: scans, verify, dump, and the check after a restart."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,12 +39,12 @@ from storage.wheel.wheel import (
 )
 
 LAPS = 64
-"""Lap numbers are stored modulo this. With default options, 64 laps are over a year."""
+"""Lap numbers are kept modulo this. With default options, 64 laps are over a year."""
 FIRST_SLOTS = 256
 
 
 class ChainLaps:
-    """The laps that each chain reaches, so that a scan reads a chain once, not once per lap."""
+    """The laps in which each chain has runs. So a scan need not read all chains for each lap."""
 
     def __init__(self, wheel: TimerWheel) -> None:
         self._wheel = wheel
@@ -114,7 +114,7 @@ MERGED_ROWS = 8_192
 """Rows sorted together, in about 1 ms."""
 LEAST_SCANNED_ROWS = 4
 BUDGET = 512
-"""Runs read in one scan. Each takes some microseconds."""
+"""At most this many runs are read in one scan. Each takes some microseconds."""
 SLOT_COSTS = 2
 """Visiting a slot costs as much as reading this many runs."""
 SLOTS_PASSED = 512
@@ -122,7 +122,7 @@ SLOTS_PASSED = 512
 
 
 class WheelScan:
-    """A scan of chains. They have all pending records on disk, so loaded rows are not needed."""
+    """Scans of chains, which have all pending records on disk. So loaded rows are not needed."""
 
     def __init__(self, files: WheelFiles, ledger: Ledger) -> None:
         self._files, self._ledger = files, ledger
@@ -179,7 +179,7 @@ class WheelScan:
         return runs, (until_ms, LAST_OFFSET)
 
     def _runs(self, slot: int, head: Head) -> list[Run]:
-        """Return the runs of a chain. If it is very long, the CRCs of runs are not checked."""
+        """Return the runs of a chain. In a very long chain, the CRCs of runs are not checked."""
         runs = list(self._files.chain(slot, head, checked=head.records <= MERGED_ROWS))
         if slot >= self._ledger.watermark_ms // self._precision_ms + self._files.wheel.slots:
             self._laps.note(slot, head, [run.slot for run in runs])
@@ -204,7 +204,7 @@ class WheelScan:
 
 
 def _first_rows(runs: Sequence[Rows], after: Key) -> tuple[Rows, Key | None]:
-    """Return the first rows beyond `after`. They are complete up to the second result, or all."""
+    """Return rows beyond `after`, and the key up to which they are complete, or None for all."""
     left = [part for run in runs if (part := run[rows_upto(run, *after) :]).size]
     share = max(LEAST_SCANNED_ROWS, MERGED_ROWS // max(1, len(left)))
     cut = [key_at(run, share - 1) for run in left if run.size > share]
@@ -224,7 +224,7 @@ def needed_bytes(rows: Rows) -> dict[int, int]:
 
 
 def too_short(bodies: BodyFiles, needed: Mapping[int, int]) -> list[str]:
-    """Return a sentence for each file that is too short."""
+    """Return a sentence for each body file that is too short."""
     return [
         f"{bodies.path(key)} has {bodies.size_bytes(key)} bytes, its records need {need_bytes}"
         for key, need_bytes in sorted(needed.items())
@@ -235,8 +235,8 @@ def too_short(bodies: BodyFiles, needed: Mapping[int, int]) -> list[str]:
 class BackgroundCheck:
     """A check of all chains after a restart of the machine, which may have lost any writes.
 
-    Every read checks runs and bodies, but only shortly before entries fire. This check finds damage
-    within minutes."""
+    Loading a slot checks its runs and bodies, but only shortly before entries fire. This check
+    finds damage within minutes."""
 
     def __init__(self, files: WheelFiles, ledger: Ledger) -> None:
         self.is_over = False
@@ -272,7 +272,7 @@ class BackgroundCheck:
                     raise
 
     def _look_for_bodies(self, rows: Rows) -> None:
-        """Check the body files of pending rows. Other files may be gone."""
+        """Check the body files of pending rows. The files of ended rows may be gone."""
         pends = are_beyond(rows["fires_ms"], rows["offset"], self._ledger.ended)
         if lacking := too_short(self._files.bodies, needed_bytes(rows.compress(pends))):
             raise StoreDamaged(lacking[0])
@@ -283,7 +283,7 @@ MOST_FINDINGS = 100
 
 
 class WheelReader:
-    """A `FolderReader` of a mended copy of the wheel."""
+    """A `FolderReader` that works on a copy of the wheel, because it must mend slots first."""
 
     def __init__(self, files: WheelFiles) -> None:
         self.checkpoint = files.checkpoint

@@ -1,4 +1,4 @@
-"""Loading of wheel slots into memory, shortly before their time."""
+"""The loader of wheel slots into memory, shortly before their time."""
 
 from bisect import bisect_right
 from collections import deque
@@ -19,7 +19,7 @@ _key_of = itemgetter(0, 1)
 
 
 class SortedRows:
-    """Sorted rows not yet peeked at, in pieces that may be views of the log."""
+    """Sorted rows that `peek` has not returned yet. The pieces may be views of the log."""
 
     def __init__(self, rows: Rows) -> None:
         self._pieces = deque([rows])
@@ -98,7 +98,7 @@ class LoadedRows:
         return min((batch.head[0] for batch in self._batches), default=None)
 
     def forget(self, watermark_ms: int, cursor: int) -> tuple[list[Entry], list[Rows]]:
-        """Drop all at or below the key. Return the dropped entries, and rows not yet peeked at."""
+        """Drop all up to this watermark. Return the entries, and the rows not yet made entries."""
         key = (watermark_ms, cursor)
         count = bisect_right(self._entries, key, key=_key_of)
         ended = self._entries[:count]
@@ -178,7 +178,7 @@ class SlotLoader:
         self.next_slot = ledger.watermark_ms // files.options.precision_ms
         """Lower slot numbers are loaded."""
         self.memory_from = NOWHERE
-        """Runs at this position and beyond are served from memory."""
+        """Runs from this log position on are not loaded, because the memtable still serves them."""
         self._files = files
         self._ledger = ledger
         self._loaded = loaded
@@ -186,9 +186,9 @@ class SlotLoader:
         self._waiting: list[Rows] = []
         self._waiting_rows = 0
         self._later: dict[int, int] = {}
-        """Next slot number of each chain that was read and not closed, by place."""
+        """By place, for each chain that was read and not closed: its next slot number."""
         self._below_floor: list[Rows] = []
-        """Records that ended before the opening. They stay in the counts until they would fire."""
+        """Records that had ended before the opening. They count until they would have fired."""
 
     @property
     def begun_below(self) -> int:
@@ -203,7 +203,7 @@ class SlotLoader:
         self._hand_over()
 
     def is_behind(self, slot: int) -> bool:
-        """Return whether `load_some` has work. It has none while enough rows are in memory."""
+        """Return whether `load_some` has work. While enough rows are in memory, it has none."""
         return self.next_slot <= slot and len(self._loaded) + self._waiting_rows < ENOUGH_ROWS
 
     def load_some(self, slot: int, budget_entries: int) -> int:
@@ -219,7 +219,7 @@ class SlotLoader:
         self._hand_over()
 
     def add_flushed(self, slots: Column, positions: Column) -> None:
-        """Load sorted flushed runs of begun slots. Forget closed chains."""
+        """Load flushed runs of slots that are loaded or being loaded. Forget closed chains."""
         self._note_later(slots)
         begun = int(np.searchsorted(slots, self.begun_below))
         runs = [self._files.log.run(position) for position in positions[:begun].tolist()]
@@ -227,7 +227,7 @@ class SlotLoader:
         self._hand_over()
 
     def count_out_below_floor(self, ended: Key) -> None:
-        """Subtract records that ended before the opening, once `ended` has passed them."""
+        """Subtract records `_below_floor` from the counts, once the watermark has passed them."""
         waiting, self._below_floor = self._below_floor, []
         for rows in waiting:
             passed = rows_upto(rows, *ended)
@@ -248,7 +248,7 @@ class SlotLoader:
                 del self._later[place]
 
     def _step(self, last: int) -> int:
-        """Read one run, of the next slot if needed. Return its number of records."""
+        """Read one run. Begin the next slot if needed. Return the number of records read."""
         if self._reading is None:
             found = self._files.wheel.next_slot(self.next_slot, last, self._later)
             self.next_slot = last + 1 if found is None else found

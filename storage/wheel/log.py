@@ -60,7 +60,7 @@ class Head(NamedTuple):
     """The head of a chain, as a wheel slot holds it."""
 
     time: int
-    """Lowest slot number in the chain."""
+    """Lowest slot number (fires_ms // precision_ms). A chain may hold runs of several laps."""
     last: int
     """Position of the newest run."""
     records: int
@@ -68,7 +68,7 @@ class Head(NamedTuple):
 
 EMPTY = Head(-1, -1, 0)
 NOWHERE = 2**63 - 1
-"""Beyond every log position."""
+"""A position beyond all runs."""
 
 
 class Run(NamedTuple):
@@ -81,7 +81,7 @@ class Run(NamedTuple):
     """Position of the previous run in the chain, or -1."""
     records: int
     head: Head
-    """Head of the chain that ends with this run."""
+    """What the wheel slot held when this was the newest run of its chain."""
     rows: Rows
 
     def upto(self, fires_ms: int, offset: int) -> int:
@@ -102,13 +102,13 @@ def key_at(rows: Rows, index: int) -> Key:
 
 
 def locate(rows: Rows, spans: Column, positions: Column) -> None:
-    """Pack the spans and positions of bodies into their rows."""
+    """Pack the place of each body into its row: span number (SPANS_MS) and position in the file."""
     rows["location_low"] = positions & 0xFFFFFFFF
     rows["location_high"] = (positions | spans << POSITION_BITS) >> 32
 
 
 def locations(rows: Rows) -> tuple[Column, Column]:
-    """Unpack the file spans and positions of the rows' bodies."""
+    """Unpack the span number and position of each row's body."""
     found = rows["location_high"].astype(np.int64) << 32 | rows["location_low"]
     return found >> POSITION_BITS, found & ((1 << POSITION_BITS) - 1)
 
@@ -128,7 +128,7 @@ def joined(parts: Sequence[Rows]) -> Rows:
 
 
 def stretches(column: Column) -> list[tuple[int, int]]:
-    """Return start and length of each stretch of equal values."""
+    """Return start and length of each series of equal values."""
     if not column.size:
         return []
     starts, lengths = boundaries(column)
@@ -136,14 +136,14 @@ def stretches(column: Column) -> list[tuple[int, int]]:
 
 
 def boundaries(column: Column) -> tuple[Column, Column]:
-    """Return the starts and lengths of stretches of equal values."""
+    """Return the starts and lengths of series of equal values."""
     changes = np.flatnonzero(column[1:] != column[:-1]) + 1
     edges = np.concatenate(([0], changes, [column.size]))
     return edges[:-1], np.diff(edges)
 
 
 def seal(block: Rows, headers: Column, counts: Column) -> memoryview:
-    """Set the CRC of each run. Return the block's bytes."""
+    """Set the CRC of each run in a block. Return the block's bytes."""
     data = block.view(np.uint8).data
     starts = (headers * RECORD_BYTES + CRC_FROM).tolist()
     ends = ((headers + counts + 1) * RECORD_BYTES).tolist()
@@ -185,7 +185,7 @@ class Segment:
         self._files.write(self._fd, data, offset)
 
     def cut(self, offset: int) -> None:
-        """Make everything from `offset` on read as zeros."""
+        """Set all bytes from `offset` on to zero."""
         self._files.resize(self._fd, offset)
         self._files.resize(self._fd, self.size_bytes)
 
@@ -202,8 +202,8 @@ _HEADER = Struct("<IIqqIIq")
 class TimerLog:
     """Runs in append-only segments.
 
-    A position is the segment number * segment_bytes + the byte in the segment. A block lies in one
-    segment."""
+    A position is the segment number * segment_bytes + the byte in the segment. All runs that one
+    `write` appends (a block) lie in one segment."""
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ class TimerLog:
         )
 
     def reserve(self, size_bytes: int) -> int:
-        """Return the position for the next block. Open a new segment if needed."""
+        """Return the position for a block of this size. If it does not fit, open a new segment."""
         if not self._is_cut:
             self.cut(self.end)
         number, offset = divmod(self.end, self.segment_bytes)
@@ -326,11 +326,11 @@ class TimerLog:
 # Runs are read as columns. Reading them one by one takes ten times as long.
 
 CELLS_AT_ONCE = 8192
-"""Cells read together, in about 1 ms. They have at most half as many runs."""
+"""Cells read together, in about 1 ms. A run has at least two cells: its header and a record."""
 
 
 def whole_headers_at(log: TimerLog, positions: Column) -> Rows:
-    """Return the headers of the runs. Raises StoreDamaged if one is not whole."""
+    """Return the headers of the runs. Raises StoreDamaged if a run is not whole."""
     headers = np.zeros(positions.size, HEADER)
     is_whole = np.zeros(positions.size, np.bool_)
     for at, segment, cells in _by_segment(log, positions):
@@ -354,7 +354,7 @@ def whole_headers_at(log: TimerLog, positions: Column) -> Rows:
 
 
 def slots_at(log: TimerLog, positions: Column) -> Column:
-    """Return the slot numbers of the runs, or 0 where no run can be."""
+    """Return the slot numbers of the runs, or 0 for a position where no run can be."""
     slots = np.zeros(positions.size, np.int64)
     for at, segment, cells in _by_segment(log, positions):
         slots[at] = segment.cells["fires_ms"][cells + 1] // log.precision_ms
@@ -401,9 +401,9 @@ def _by_segment(log: TimerLog, positions: Column) -> Iterator[tuple[Column, Segm
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 SPANS_MS = (MINUTE_MS, HOUR_MS, DAY_MS)
-"""Time that a body file covers, by span number. Files for later entries cover more."""
+"""Length of the stretch of time that a body file covers, by span number."""
 REACHES_MS = (HOUR_MS, 7 * DAY_MS)
-"""Entries that fire up to these times after the watermark get span 0 and span 1."""
+"""An entry gets span 0 or 1 if it fires less than this long after the watermark, else span 2."""
 OPEN_FILES = 16
 _KEY_SPANS = len(SPANS_MS)
 
@@ -414,13 +414,13 @@ def spans_of(times_ms: Column, watermark_ms: int) -> Column:
 
 
 def file_keys(times_ms: Column, spans: Column) -> Column:
-    """Return a number for each body file, from its span and stretch of time."""
+    """Return for each entry the number of its body file, made from span and stretch of time."""
     keys: Column = times_ms // np.array(SPANS_MS)[spans] * _KEY_SPANS + spans
     return keys
 
 
 class BodyFiles:
-    """Bodies appended to `<span>-<stretch>.body`, grouped by firing time."""
+    """The files of bodies, `<span>-<stretch>.body`. The stretch is fires_ms // SPANS_MS[span]."""
 
     def __init__(self, folder: Path, files: Files) -> None:
         self.folder = folder
@@ -558,7 +558,8 @@ def places_of(rows: Rows) -> tuple[Column, Column]:
     """Return file key and position of each row's body. Raises StoreDamaged."""
     spans, positions = locations(rows)
     if rows.size and spans.max() >= _KEY_SPANS:
-        raise StoreDamaged(f"a record of the log names a file of bodies of span {spans.max()}")
+        span = f"span {spans.max()}, but the highest span is {_KEY_SPANS - 1}"
+        raise StoreDamaged(f"a record of the log names a file of bodies with {span}")
     return file_keys(rows["fires_ms"], spans), positions
 
 

@@ -40,20 +40,20 @@ from storage.wheel.wheel import (
 )
 
 SPARSE_SHARE = 4
-"""A segment is copied forward when fewer than 1/SPARSE_SHARE of its records are live."""
+"""A segment is copied forward when less than 1/SPARSE_SHARE of its room is live records."""
 KEPT_SEGMENTS = 4
 JOINED_RECORDS = 32_768
-"""A chain of more records is copied run by run, to bound memory."""
+"""A chain of more records is copied run by run. Its runs are not merged, to bound memory."""
 FOUND_PER_READ = 16
-"""This many runs are found in a segment in the time of reading one."""
+"""Finding this many runs in a segment costs as much as reading one run."""
 COUNTED_ROWS = 8_192
-"""Rows counted together. This takes 1 ms, or 10 ms if each row is a run of its own."""
+"""Rows counted in one step. It takes 1 ms, or 10 ms if each row is a run of its own."""
 
 
 def close_slots(
     files: WheelFiles, chains: ChainWriter, last: int, elsewhere: "EndedElsewhere"
 ) -> Iterator[int]:
-    """Close the chains of slot numbers up to `last`, keeping later records.
+    """Close chains: drop records of slot numbers up to `last`, write later records again.
 
     Changes only `chains`."""
     for place in files.wheel.begun_in(files.checkpoint.closed, last):
@@ -89,7 +89,7 @@ def _rewrite(chains: ChainWriter, runs: list[Rows]) -> Iterator[int]:
 
 
 class EndedElsewhere:
-    """Records that ended while the store was not open. They are found as their chains close."""
+    """Records that ended while the store was not open, found when their chains are closed."""
 
     def __init__(self, before_slot: int, after: tuple[int, int]) -> None:
         self.before_slot = before_slot
@@ -123,7 +123,7 @@ class EndedElsewhere:
 
 
 def copy_sparse(files: WheelFiles, chains: ChainWriter, loader: SlotLoader) -> Iterator[int]:
-    """Copy the chains in the sparsest segment to the end of the log, unless they close soon."""
+    """Copy the chains in the sparsest segment to the end of the log, unless their slots are loaded."""
     number = _sparsest(files, chains)
     if number is None:
         return
@@ -187,7 +187,7 @@ def _sparsest(files: WheelFiles, chains: ChainWriter) -> int | None:
 SLICE_ENTRIES = 2048
 APPLY_SLOTS = 8192
 SORTED_PER_WRITTEN = 16
-"""This many entries are joined or sorted in the time of writing one."""
+"""Joining or sorting this many entries costs as much as writing one entry."""
 
 
 class Flush:
@@ -195,12 +195,12 @@ class Flush:
 
     1. Close the chains of passed slots and copy one sparse segment.
     2. Write the memtable: bodies, then runs.
-    3. Replace the checkpoint, which confirms all of it.
+    3. Replace the checkpoint. From then on the written bytes count.
     4. Point the wheel at the new chains.
-    5. Serve the entries from disk, delete old files, note that 4 is done.
+    5. Serve the entries from disk, delete old files, note that step 4 is done.
 
-    After a crash before 3, the opening cuts the new log bytes. After a later crash it reads the
-    runs from `redo_from` on again (storage/FORMAT.md#order-of-writing)."""
+    After a crash before step 3, the opening cuts the new bytes off. After a later crash it reads
+    the runs from `redo_from` on again (storage/FORMAT.md#order-of-writing)."""
 
     def __init__(
         self,
@@ -314,7 +314,7 @@ class Flush:
 
 WHATEVER_IT_TAKES = 2**63
 CHECKED_SHARE = 4
-"""The check after a restart of the machine has 1/CHECKED_SHARE of the budget."""
+"""The check after a restart of the machine gets 1/CHECKED_SHARE of the budget of `load`."""
 
 
 class WheelTier:
@@ -442,7 +442,7 @@ def open_wheel(opening: Opening) -> OpenedTier:
 
 
 def _opened_wheel(opening: Opening, log: TimerLog, found: Checkpoint | None) -> TimerWheel:
-    """Open the wheel and cut the log. A new wheel is not read, because that would fill memory."""
+    """Open the wheel and cut the log. A new wheel is not read, because this would fill memory."""
     folder, options = opening.folder, opening.options
     for name in (LOG, BODIES):
         (folder / name).mkdir(exist_ok=True)

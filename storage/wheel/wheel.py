@@ -44,7 +44,7 @@ WORDS = SLOT.itemsize // 8
 _FIELDS = ("time", "last", "count")
 FIRST_WINDOW_SLOTS, LAST_WINDOW_SLOTS = 16, 8192
 BLOCK_SLOTS = 128
-"""A block is three quarters of a page."""
+"""A block of this many slots is three quarters of a memory page."""
 _FACTORS = tuple(
     np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93)
 )
@@ -71,8 +71,8 @@ def slot_rows(heads: Column) -> Rows:
 class TimerWheel:
     """A circular array of slots: slot number n (fires_ms // precision_ms) lives at n % slots.
 
-    Slot numbers that are a lap apart share a chain. Blocks of slots outside `touched` are zero and
-    never read, so they take no memory."""
+    Slot numbers that are a lap apart share a chain. Blocks of slots that are not `touched` are
+    zero and never read, so they take no memory."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class TimerWheel:
         return int(new.sum(dtype=np.int64) - old.sum(dtype=np.int64))
 
     def clear_before(self, slot: int) -> None:
-        """Empty closed chains that began below `slot`. A torn slot never has a higher `time`."""
+        """Empty chains whose `time` is below `slot`. No half-written slot has too high a `time`."""
         used = self.used()
         stale = used[self.cells["time"][used] < slot]
         self.store(stale, np.zeros((stale.size, len(_FIELDS)), np.int64))
@@ -153,7 +153,7 @@ class TimerWheel:
         return held
 
     def begun_from(self, slot: int) -> tuple[Column, Column]:
-        """Return first slot and records of chains that begin at `slot` or later, by place."""
+        """Return lowest slot number and records of each chain that begins at `slot` or later."""
         held = self._rolled(self.held(), slot)
         times, counts = self.cells["time"][held], self.cells["count"][held]
         is_ahead = times >= slot
@@ -196,7 +196,7 @@ class TimerWheel:
                 yield piece
 
     def _read_ahead(self, piece: slice) -> None:
-        """Ask the system to read ahead. Single page faults would take longer."""
+        """Ask the system to read these slots ahead. To read page after page would take longer."""
         if self._mapped is not None:
             start = piece.start * SLOT.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
             with suppress(OSError):
@@ -220,7 +220,7 @@ def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:
 
 
 def _written_blocks(fd: int, size_bytes: int) -> npt.NDArray[np.bool_] | None:
-    """Return which blocks were ever written, or None if unknown. Other blocks are zeros."""
+    """Return which blocks were ever written, or None if unknown. All others are zeros."""
     block_bytes = BLOCK_SLOTS * SLOT.itemsize
     written = np.zeros(-(-size_bytes // block_bytes), np.bool_)
     end = 0
@@ -241,15 +241,15 @@ def copy_wheel(path: Path) -> TimerWheel:
 
 HEAD_FIELDS = len(Head._fields)
 FIRST_HEADS = 4
-"""Initial capacity, small so that every flush test makes it grow."""
+"""Room for heads at first. It is small, so that every test of a flush makes it grow."""
 
 
 class ChainWriter:
-    """Runs and chains written since the last checkpoint. Cut the log to undo them."""
+    """The runs and chains written since the last checkpoint. Cutting the log undoes them."""
 
     def __init__(self, wheel: TimerWheel, log: TimerLog) -> None:
         self.live: Counter[int] = Counter()
-        """Change of the live records of each segment."""
+        """By how many the live records of each segment change."""
         self._wheel = wheel
         self._log = log
         self._index: npt.NDArray[np.int32] = np.full(wheel.slots, -1, np.int32)
@@ -266,7 +266,7 @@ class ChainWriter:
         return head if head.records else EMPTY
 
     def restart(self, slot: int, dead: Mapping[int, int]) -> None:
-        """Begin a chain anew. `dead` counts its old records by segment."""
+        """Begin a new chain in this place. `dead` counts the records of the old one by segment."""
         for number, records in dead.items():
             self.live[number] -= records
         at = self._rows_of(np.array([slot % self._wheel.slots]))  # may replace self._heads
@@ -283,7 +283,7 @@ class ChainWriter:
         laps: list[tuple[Column, Column]] = []
         start = 0
         while start < rows.size:
-            # Within a lap every slot number has its own place.
+            # One `_append` gets at most a lap, in which each slot number has its own place.
             end = int(np.searchsorted(slots, slots[start] + self._wheel.slots))
             laps.append(self._append(rows[start:end], slots[start:end]))
             start = end
@@ -377,7 +377,7 @@ class WheelFiles:
         self.numbers = numbers
         self.checkpoint = checkpoint
         self.boot_id = boot_id()
-        """Boot for the next checkpoint. No write before this boot was lost."""
+        """Boot id for the next checkpoint. No write from before this boot is lost."""
         self._stored_to = -1
 
     def chain(self, slot: int, head: Head, *, checked: bool = True) -> Iterator[Run]:
@@ -415,7 +415,7 @@ class WheelFiles:
         return counts
 
     def note_stored(self) -> None:
-        """Note that the wheel has all runs of the checkpoint. An opening need not read the runs."""
+        """Note in a file that the wheel has all runs. Then an opening need not read them again."""
         log_end = self.checkpoint.log_end
         if log_end != self._stored_to:
             with suppress(OSError):
@@ -476,7 +476,7 @@ def _named() -> Iterator[None]:
 def mend_wheel(
     wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint, *, has_all_runs: bool = False
 ) -> None:
-    """Attach segments, empty closed chains, and store the last runs again unless `has_all_runs`."""
+    """Attach segments, empty closed chains. Unless `has_all_runs`, point slots at the last runs."""
     log.end = checkpoint.log_end
     for number in sorted(checkpoint.live):
         log.attach(number)
@@ -497,13 +497,13 @@ def cut_log(log: TimerLog) -> None:
 
 
 def _store_again(wheel: TimerWheel, slots: Column, positions: Column, headers: Rows) -> None:
-    """Store runs. The last run of a place wins, because numpy stores in order."""
+    """Point slots at these runs. If runs share a place, the last one counts (numpy keeps order)."""
     columns = [headers["time"], positions, headers["chain"].astype(np.int64)]
     wheel.store(slots % wheel.slots, np.column_stack(columns))
 
 
 def _check_slots(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None:
-    """Check the slots, after torn slots were stored again."""
+    """Check the slots, after half-written slots were stored again."""
     used = wheel.used()
     cells = wheel.cells.take(used)
     broken = used[checks(cells) != cells["check"]]
