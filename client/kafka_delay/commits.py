@@ -15,9 +15,12 @@ from kafka_delay.kafka import Partition, Place
 from kafka_delay.request import Receipt, Request
 
 MOST_UNDONE: Final = 1_000
-"""Limit for the unfinished records of a partition."""
+"""Largest number of undone records of a partition: neither handled nor stored for a retry."""
 MOST_REPEATED: Final = 10_000
-"""Limit for the offsets of a partition from its first undone record on. A crash repeats them."""
+"""Largest number of offsets from a partition's first undone record to the last one read.
+
+After a crash these records are read again.
+"""
 OTHER_GENERATION: Final = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
@@ -44,16 +47,16 @@ PASSING: Final = frozenset(
 
 
 class GroupMoved(Exception):
-    """A rebalance prevented the commit. Poll, then settle again."""
+    """A rebalance prevented the commit. Poll, then call `settle` again."""
 
 
 class NoAnswer(Exception):
-    """No broker answered. Settle again later."""
+    """No broker answered. Call `settle` again later."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """The progress in one partition. Offsets are -1 until a record was read."""
+    """The progress in one partition. Offsets are -1 before the first record is read."""
 
     topic_id: str | None = None
     """The topic's id, or None if it is unknown."""
@@ -61,13 +64,13 @@ class Progress:
     """The topic was missing at the last check, so nothing is committed."""
     committed: int = -1
     position: int = -1
-    """The offset after all records that were read."""
+    """The offset after the last record that was read."""
     given: int = -1
-    """The last offset that the client library gave. It falls when the library repeats records."""
+    """The offset of the last message from the client library, which may repeat earlier records."""
     epoch: int = -1
-    """The highest leader epoch of the records."""
+    """The highest leader epoch of the records that were read."""
     undone: list[int] = field(default_factory=list)
-    """Offsets of undone records, in order."""
+    """Offsets of records that are neither handled nor stored for a retry, in order."""
 
     @property
     def end(self) -> int:
@@ -94,7 +97,7 @@ class Backlog:
         self.partitions.update({partition: Progress() for partition in partitions})
 
     def recreated(self, topic_ids: Mapping[str, str | None]) -> set[Partition]:
-        """Record topic ids, None for a missing topic. Return the partitions of recreated topics."""
+        """Note topic ids, None for a missing topic. Return the partitions of recreated topics."""
         anew = set()
         for partition, progress in self.partitions.items():
             topic_id = topic_ids.get(partition[0])
@@ -106,7 +109,7 @@ class Backlog:
         return anew
 
     def taken(self, place: Place, epoch: int = -1) -> bool:
-        """Record that a record was read. Return False if it had been read before.
+        """Note that a record was read. Return False if it had been read before.
 
         The client library may repeat records after a rebalance.
         """
@@ -140,7 +143,7 @@ class Backlog:
             self.partitions[place.topic_partition].done(place.offset)
 
     def crowded(self, share: int = 1) -> set[Partition]:
-        """Return the partitions that have reached their limits, which are divided by `share`."""
+        """Return the partitions that reach MOST_UNDONE or MOST_REPEATED, divided by `share`."""
         return {
             partition
             for partition, one in self.partitions.items()
@@ -149,7 +152,7 @@ class Backlog:
         }
 
     def positions(self) -> list[Place]:
-        """Return the offsets to commit, of partitions whose offset has changed."""
+        """Return the offsets to commit, for partitions where they have changed."""
         return [
             Place(*partition, progress.end)
             for partition, progress in self.partitions.items()
@@ -179,7 +182,9 @@ class Backlog:
 def settle(
     consumer: Consumer, writer: IngressWriter, backlog: Backlog, look: Callable[[], None]
 ) -> None:
-    """Store the retry requests, then commit the offsets. A crash in between repeats the requests.
+    """Store the retry requests, then commit the offsets.
+
+    After a crash in between, the failed records are read again, and may be retried twice.
 
     `look` checks that the topics still exist, or raises NoAnswer.
     Raises RetryNotStored, and the errors of `commit`.

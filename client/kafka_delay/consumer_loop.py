@@ -23,12 +23,12 @@ LOOK_EVERY_S: Final = 0.02
 POLL_AT_LEAST_EVERY_S: Final = 1.0
 SETTLE_EVERY_S: Final = 1.0
 TOPICS_EVERY_S: Final = 5.0
-"""Interval of checks for recreated topics. Before a commit it is SETTLE_EVERY_S."""
+"""Interval of checks for recreated topics. A commit needs a check in the last SETTLE_EVERY_S."""
 FINISH_WITHIN_S: Final = 10.0
 """Time limit of the last commit if no broker answers."""
 MOST_UNSETTLED: Final = 100
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Limit for records that wait for a handler, and for requests that are not stored."""
+"""Limit for the records that wait for a handler. Retry requests beyond it are stored early."""
 MOST_WAITING: Final = 100
 MOST_HELD_BYTES: Final = 4 * 1024 * 1024
 """Limit for the suspended records of a partition and the records queued behind their key."""
@@ -49,7 +49,7 @@ class LogsBeganAnew(Exception):
 
 
 class Pauses:
-    """The paused partitions. Pauses are rare, because each makes librdkafka fetch records again."""
+    """The paused partitions. Pauses are rare, because librdkafka then fetches records again."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -136,7 +136,10 @@ class ConsumerLoop:
             raise LogsBeganAnew
 
     def _may_poll(self) -> bool:
-        """Return whether to poll now. A full consumer polls rarely, and pauses its partitions."""
+        """Return whether to poll now.
+
+        While enough records wait, do not poll for a second. Then pause all partitions, and poll.
+        """
         is_full, now_s = self._is_full(), time.monotonic()
         if is_full and not self._pauses.is_all and now_s < self._polled_s + POLL_AT_LEAST_EVERY_S:
             return False
@@ -172,13 +175,13 @@ class ConsumerLoop:
         return taken > 0
 
     def _is_full(self) -> bool:
-        """Return whether enough records wait. A full consumer stays full until half are handled."""
+        """Return whether enough records wait. If all is paused, half of the limits are enough."""
         handling, share = self._handling, 2 if self._pauses.is_all else 1
         is_large = handling.waiting_bytes >= MOST_BYTES // share
         return is_large or handling.waiting >= MOST_WAITING // share
 
     def _crowded(self) -> AbstractSet[Partition]:
-        """Return the partitions to pause. A paused partition resumes at half of its limits."""
+        """Return the partitions to pause. A paused partition resumes below half of its limits."""
         backlog, handling = self._backlog, self._handling
         still = backlog.crowded(share=2) | handling.crowded(MOST_HELD_BYTES // 2)
         now = backlog.crowded() | handling.crowded(MOST_HELD_BYTES)
@@ -317,7 +320,7 @@ class ConsumerLoop:
         return True
 
     def _finish(self) -> None:
-        """Wait for running handlers, and commit. Other records are read again later."""
+        """Wait for running handlers, and commit. Records that still wait are read again later."""
         while self._handling.is_at_work():
             self._poll_for_nothing(0)
             self._note_results(LOOK_EVERY_S)

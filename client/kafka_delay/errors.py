@@ -49,7 +49,7 @@ class RequestRefused(ClientError, ValueError):
 
 
 class ConfigRefused(ClientError, ValueError):
-    """A setting that breaks the client's promises. Nothing was opened."""
+    """A setting with which the client could not keep its promises. Nothing was opened."""
 
 
 class NotStored(ClientError):
@@ -68,7 +68,7 @@ class QueueFull(NotStored, BufferError):
 
 
 class StillUnsent(ClientError):
-    """The producer was closed with unconfirmed records. Their futures have failed, too."""
+    """The producer was closed with unconfirmed records. The futures of these have failed."""
 
     def __init__(self, records: int, waited_s: float) -> None:
         super().__init__(
@@ -80,7 +80,7 @@ class StillUnsent(ClientError):
 
 
 class TransactionFailed(ClientError):
-    """A Kafka transaction was aborted. No record of it is visible. Try the transaction again.
+    """A Kafka transaction was aborted. None of its records is visible. Try the transaction again.
 
     librdkafka may fail the next transaction, too (OUT_OF_ORDER_SEQUENCE_NUMBER).
     """
@@ -105,7 +105,7 @@ class TransactionInDoubt(TransactionFailed):
 
 
 class ProducerFenced(TransactionFailed):
-    """Another process has the `transactional.id`, or this producer is unusable."""
+    """Another process uses the same `transactional.id`, or this producer has become unusable."""
 
     _remedy = ". Open another producer"
 
@@ -113,7 +113,7 @@ class ProducerFenced(TransactionFailed):
 class RetryNotStored(ClientError):
     """A retry request is not stored, and the offset of its record is not committed.
 
-    Remove the cause and start the consumer again. It reads the record again.
+    Remove the cause and start the consumer again. The consumer then reads the record again.
     """
 
 

@@ -95,7 +95,7 @@ class TransactionListener(Protocol):
     def check(self, half: HalfMessage) -> State:
         """Return the result of the local transaction of `half.id`.
 
-        It is called later, perhaps in another process. So it must look into the database.
+        It is called later, perhaps in another process. So it must look up the result in a database.
         After UNKNOWN or an exception the proxy asks again.
         """
 
@@ -109,7 +109,7 @@ class TransactionResult:
     half: Receipt
     """The receipt of the half message."""
     decision: Future[Receipt] | None
-    """The future of the receipt of the commit or rollback. None for UNKNOWN.
+    """A future with the receipt of the commit or rollback. None if the state is UNKNOWN.
 
     If the future fails, a check-back decides.
     """

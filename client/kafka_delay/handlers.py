@@ -19,7 +19,7 @@ from kafka_delay.kafka import Partition
 from kafka_delay.retries import HandlerTimedOut, Received, described
 
 FEW_WAITING: Final = 50
-"""The polling thread is woken when at most this many records wait for a handler."""
+"""When at most this many records wait for a handler, the polling thread is woken to read more."""
 SAY_EVERY_S: Final = 60.0
 """Interval of log lines while no handler begins or ends."""
 BEGINS_WITHIN_S: Final = 10.0
@@ -41,7 +41,7 @@ log = logging.getLogger("kafka_delay")
 
 
 class AwaitedWasCancelled(Exception):
-    """A handler awaited a task that others have cancelled."""
+    """A handler awaited a task that other code has cancelled."""
 
 
 @dataclass(eq=False, slots=True)
@@ -55,7 +55,7 @@ class Job:
     """The time at which a suspended job may begin."""
     started_s: float = 0.0
     is_dropped: bool = False
-    """The record's partition was revoked. The result is ignored, unless it ends the consumer."""
+    """Whether the partition was revoked. Then a result counts only if it ends the consumer."""
 
     @property
     def partition(self) -> Partition:
@@ -79,7 +79,7 @@ class Runner(Protocol):
 
 
 def by_key(record: Received) -> Hashable:
-    """Return the record's key. Each record without a key has a key of its own."""
+    """Return the record's key, or for a record without a key an object that no other record has."""
     return record.read_from if record.key is None else record.key
 
 
@@ -93,7 +93,8 @@ class Handling:
 
     Records are handled in the order of reading.
     A suspended record keeps its key until it is due. Then it is handled first.
-    Records queued behind their key do not count as waiting, so one key does not stop reading.
+    A record queued behind another one of its key does not count as waiting. Otherwise the records
+    of one key could stop the reading of all others.
     No handler begins while `may_begin` returns False.
     """
 
@@ -126,10 +127,10 @@ class Handling:
         """Bytes of suspended jobs, and of jobs queued behind a job of their key."""
         self._is_over = False
         self._moved_s = self._said_s = now_s()
-        """When a handler last began or ended, or no record waited; and when the log last said that
-        this was long ago."""
+        """`_moved_s`: when a handler last began or ended, or no record waited. `_said_s`: when a
+        log line last said that `_moved_s` was long ago."""
         self._idle_since_s: float | None = None
-        """The time since which records are ready and no handler is at work. None: otherwise."""
+        """Since when records are ready and no handler is at work, or None if this is not so."""
 
     @property
     def waiting(self) -> int:
@@ -203,7 +204,7 @@ class Handling:
             self._free_key(record)
 
     def suspend(self, record: Received, wait_s: float) -> None:
-        """Handle a failed record again after `wait_s`. Other records with its key wait."""
+        """Handle a failed record again after `wait_s`. Until then, others with its key wait."""
         with self._changed:
             self._put_first -= 1
             job = Job(record, self._put_first, self._now_s() + wait_s)
@@ -316,7 +317,7 @@ class Handling:
                     self._queues[key] = queue
 
     def _enqueued(self, job: Job, queue: deque[Job]) -> None:
-        """Count the job that was added to a queue. It is ready if it is the only one."""
+        """Count the job that was added to a queue. If it is the only one there, it is ready."""
         if len(queue) > 1:
             self.behind += queue[0] not in self._suspended
             self._hold(job, 1)
@@ -343,9 +344,10 @@ class Handling:
 
     @property
     def _are_few(self) -> bool:
-        """Return whether handlers will soon be idle.
+        """Return whether so few records wait that handlers will soon be idle.
 
-        A key keeps only one handler busy, so queued records count if the other handlers are busy.
+        Records of one key can keep one handler busy. So if all other handlers are busy, records
+        queued behind their key count, too.
         """
         feeds_all = len(self._at_work) >= self._parallel - 1
         return len(self._ready) + (self.behind if feeds_all else 0) <= FEW_WAITING

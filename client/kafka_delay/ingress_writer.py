@@ -30,7 +30,7 @@ FOREVER: Final = -1.0
 
 log = logging.getLogger("kafka_delay")
 _here = threading.local()
-"""Marks threads that run a callback. Threads that flush or commit run callbacks, too."""
+"""Marks threads while they run a callback. A thread that flushes or commits runs some, too."""
 
 
 class IngressWriter:
@@ -124,11 +124,11 @@ class IngressWriter:
 
 
 class _Reports:
-    """The polling thread of a writer. A reference to the writer would keep it from being freed."""
+    """The polling thread of a writer. It has no reference to the writer, which may be freed."""
 
     def __init__(self, producer: Producer) -> None:
         self.unconfirmed = 0
-        """Records without a delivery report. librdkafka's count has other events, too."""
+        """Number of records without a delivery report. librdkafka's count has other events, too."""
         self._producer = producer
         self._lock = threading.Lock()
         self._stopping = threading.Event()

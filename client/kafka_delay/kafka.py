@@ -1,4 +1,4 @@
-"""Settings of confluent_kafka's clients, places of records, errors about rights."""
+"""Settings of confluent_kafka's clients, places of records, and errors about missing rights."""
 
 import shlex
 from collections import ChainMap
@@ -35,7 +35,7 @@ REACH: Final = "Check that the brokers in bootstrap.servers can be reached"
 _read_headers = methodcaller("headers")
 """Return a message's headers. Raises if a name is not UTF-8.
 
-With a plain call the interpreter's fast path would raise this error in a later call.
+It is no plain call, because the interpreter would raise the error only in a later call.
 """
 
 

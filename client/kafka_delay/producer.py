@@ -182,7 +182,7 @@ class DelayProducer(_Producer[Future[Receipt]]):
         With `transaction`, all records are stored, or no record is. The producer needs a
         `transactional.id`. The batch must end within `transaction.timeout.ms` (60 s by default).
         A list is sent a second time if the first transaction was aborted and no record caused this.
-        It happens after a week without use, because the broker then forgets the `transactional.id`.
+        That happens after a week without use, when the broker has forgotten the `transactional.id`.
 
         Raises BatchFailed, and the errors of `transaction`.
         """
@@ -329,7 +329,7 @@ class Batch:
 
 
 def _ends_all(error: ClientError) -> bool:
-    """Return whether the next record would fail, too."""
+    """Return whether the next records of the batch would fail, too."""
     return isinstance(error, QueueFull) or (isinstance(error, NotStored) and error.error.fatal())
 
 

@@ -166,7 +166,7 @@ def recall(
 
 
 def id_bytes(ident: str | bytes) -> bytes:
-    """Encode an id. Raises RequestRefused."""
+    """Return an id as bytes. Raises RequestRefused."""
     raw = _bytes(ident, "id")
     if raw is None or not 1 <= len(raw) <= ID_BYTES:
         found = "null" if raw is None else f"{len(raw)} bytes long"

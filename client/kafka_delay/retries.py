@@ -15,7 +15,7 @@ from kafka_delay.request import Delay, Request, WireHeaders, delay_text
 
 MAX_ATTEMPTS: Final = 16
 BEYOND_ALL_ATTEMPTS: Final = 1_000
-"""The largest `max_attempts` that the proxy's settings allow. With it the proxy gives up."""
+"""An attempt number at which the proxy always gives up: its largest allowed `max_attempts`."""
 HISTORY_HEADERS: Final = (
     *(protocol.ORIGINAL_TOPIC, protocol.ORIGINAL_PARTITION, protocol.ORIGINAL_OFFSET),
     *(protocol.ATTEMPT, protocol.EXCEPTION, protocol.SIGNATURE),
@@ -41,7 +41,7 @@ Exceptions: TypeAlias = Sequence[type[Exception]]
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A record for a handler."""
+    """A record as a handler gets it."""
 
     read_from: Place
     """Topic, partition and offset from which the consumer read the record."""
@@ -81,7 +81,7 @@ class DeadLetter(Exception):
 class RetryLater(Exception):
     """Raised by a handler to retry its record after `delay`: a timedelta, or text such as `5m`.
 
-    It counts as a failure.
+    The retry counts as a failure, as any other does.
     With a delay beyond the proxy's `max_delay`, the record becomes a dead letter of the proxy.
     Raises RequestRefused if the delay is unreadable.
     """
@@ -165,7 +165,7 @@ def orderly_delays_ms(orderly: object, delays: object) -> Sequence[int]:
 
 
 class Signer:
-    """A group's signatures on retry requests, which any program could forge.
+    """A group's signatures on retry requests. Any program could forge unsigned requests.
 
     Raises ConfigRefused.
     """
@@ -176,7 +176,7 @@ class Signer:
         self._group = group.encode()
         self._keys = [_checked_key(key) for key in keys if key is not None]
         self.takes_unsigned = None in keys
-        """True while the members of a group get their first key."""
+        """Whether unsigned retries are accepted, as while a group's members get their first key."""
         if not self._keys or keys[0] is None:
             raise ConfigRefused(
                 "signing_key has no key at its first place: put the signing key there"
@@ -233,7 +233,7 @@ class RetryPlan:
     def received(self, message: Message) -> tuple[Received, str | None]:
         """Return a message's record, and the reason if no handler may have it.
 
-        Retry headers count in the retry topic only. In other topics they belong to other groups.
+        Retry headers count only in the retry topic. In other topics they come from other groups.
         """
         read_from = place_of(message)
         headers: WireHeaders = []
@@ -261,7 +261,7 @@ class RetryPlan:
         """Return why a record of the retry topic may be forged, or None if it is genuine.
 
         If there is a signing key, a genuine record has a valid signature.
-        Otherwise its first topic is a topic of the consumer.
+        A record without a needed signature is genuine if the consumer reads its first topic.
         """
         if record.read_from.topic != self.retry_topic:
             return None

@@ -89,7 +89,7 @@ class _Consumer(ABC, Generic[HandlerT]):
         self._producer_settings = _for_requests(config, producer_config or {})
         self._stopping = threading.Event()
         self._handling: Handling | None = None
-        """The records of the last run. Its handlers may still run."""
+        """The records of the last run, whose handlers may still run."""
 
     def stop(self) -> None:
         """Make `run` return once its running handlers have ended.
@@ -155,7 +155,7 @@ class RetryConsumer(_Consumer[Handler]):
     If the handler raises, the record comes again after 10 s, then after 30 s, 1 m, 2 m and so on.
     After `max_attempts` retries, or if the handler raises DeadLetter, it goes to `dlq.<group>`.
     A handler that raises RetryLater chooses the delay. Other records do not wait for a failed one.
-    Each record is handled at least once. A crash repeats records, and perhaps their retries.
+    Each record is handled at least once. After a crash, records and their retries may come twice.
 
     - `config`: the settings of confluent_kafka.Consumer. `enable.auto.commit`,
       `auto.offset.reset=latest` and `isolation.level=read_uncommitted` are refused.
@@ -194,8 +194,7 @@ class RetryConsumer(_Consumer[Handler]):
         """Work until `stop`. Then commit the offsets of handled records, and leave the group.
 
         Raises RetryNotStored, BrokerError, TopicsMissing, and a handler's SystemExit.
-        Raises HandlersHang once all failures are stored. Later calls raise it, too, while handlers
-        hang.
+        Raises HandlersHang once the failures are stored, and in later calls while handlers hang.
         Raises ClientError if no broker takes the last commit within 10 s.
         """
         self._run_with(handlers.HandlerThreads(self._handler, self._parallel))

@@ -17,7 +17,7 @@ LOOK_EVERY_S: Final = 0.05
 IDS_WITHIN_S: Final = 3.0
 BROKERS_DEFAULT: Final = -1
 NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
-"""The answer of brokers without topic ids (before Kafka 2.8)."""
+"""The topic id that brokers without topic ids answer (before Kafka 2.8)."""
 REFUSED: Final = frozenset(
     {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 )

@@ -32,7 +32,7 @@ class Transactions:
         self._lock = RLock()
         self._is_ready = self._is_open = False
         self._is_committing = self._is_aborting = False
-        """A commit, or an abort, was called and perhaps has not ended."""
+        """Whether a commit, or an abort, was called and may not have ended."""
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -105,7 +105,7 @@ class Transactions:
     def _abort(self) -> None:
         """Flush, then abort.
 
-        An abort while the first record is sent can break the producer (librdkafka issue 4849).
+        Without the flush, an abort can break the producer (librdkafka issue 4849).
         """
         self._is_aborting = True
         self._producer.flush(FLUSH_BEFORE_ABORT_S)

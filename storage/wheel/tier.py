@@ -123,7 +123,7 @@ class EndedElsewhere:
 
 
 def copy_sparse(files: WheelFiles, chains: ChainWriter, loader: SlotLoader) -> Iterator[int]:
-    """Copy the chains in the sparsest segment to the end of the log, unless their slots are loaded."""
+    """Copy the chains in the sparsest segment to the log's end, unless their slots are loaded."""
     number = _sparsest(files, chains)
     if number is None:
         return
