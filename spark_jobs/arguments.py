@@ -31,7 +31,7 @@ SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def epoch_ms(text: str) -> int:
-    """Parse epoch milliseconds, RFC 3339 with a zone, or `90m ago` to epoch ms."""
+    """Parse epoch milliseconds, RFC 3339 with a zone, or `90m ago`. Return epoch ms."""
     if text.isascii() and text.isdigit():
         return int(text)
     if ago := AGO.fullmatch(text):
@@ -48,7 +48,7 @@ def epoch_ms(text: str) -> int:
 
 
 def offset_ranges(texts: Iterable[str]) -> dict[int, OffsetRange]:
-    """Parse `3:100-199`, `3:100-` (to the end) or `3:100` to ranges by partition."""
+    """Parse `3:100-199`, `3:100-` (to the end) or `3:100`. Return offset ranges by partition."""
     ranges: dict[int, OffsetRange] = {}
     for text in texts:
         found = OFFSETS.fullmatch(text)
@@ -69,7 +69,7 @@ def offset_ranges(texts: Iterable[str]) -> dict[int, OffsetRange]:
 
 
 def limits(texts: Iterable[str]) -> LatenessLimits:
-    """Parse texts like `2s` and `orders-*=500ms` to lateness limits."""
+    """Parse texts like `2s` and `orders-*=500ms`. Return the lateness limits."""
     try:
         return lateness_limits(texts)
     except ValueError as error:
@@ -239,7 +239,7 @@ def with_audit_options(main: Callable[..., None]) -> Callable[..., None]:
 
 
 def run(command: Callable[..., None]) -> None:
-    """Run a job's `main` with this process's arguments. Files that it makes are private."""
+    """Run a job's `main` with this process's arguments. Only the user may read the job's files."""
     os.umask(0o077)
     show_any_text()
     app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -87,7 +87,7 @@ def audit_or_portion(spark: SparkSession, job: AuditJob, selection: Selection) -
 def _audit(
     spark: SparkSession, job: AuditJob, selection: Selection, large: LargeRecords
 ) -> Summary | int:
-    """Audit once. Write open records and verdicts in parallel, to plan one while the other runs."""
+    """Audit once. Two threads write open records and verdicts: one plans while the other runs."""
     with (
         writing(job.output),
         materialising(spark, job.output) as materialise,
@@ -168,7 +168,7 @@ def _before(spark: SparkSession, job: AuditJob, history: History) -> MadeAudit |
 
 
 def _committed(job: AuditJob, before: MadeAudit | None) -> CommittedState:
-    """Return the committed state. Raises `NotOurs` if `before` was of another topic or group."""
+    """Return the committed state. Raises `NotOurs` if `before` audited another topic or group."""
     broker, own = Broker(job.kafka), job.own
     if job.again:
         found = job.again.committed_today(broker)

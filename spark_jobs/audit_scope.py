@@ -15,7 +15,7 @@ from spark_jobs.records.headers import java_regex
 from spark_jobs.runtime.frames import Schema, local_rows
 
 LIMITS: Final = "array<struct<targets:string,max_ms:bigint>>"
-"""`targets` is a regular expression. The first match counts."""
+"""`targets` is a regular expression. The first element that matches a target counts."""
 USUAL_MS: Final = 60_000
 """A delivery with more lateness counts as late, even if there is no limit."""
 LIMIT: Final = re.compile(r"(?:(?P<targets>[^=]+)=)?(?P<number>[0-9]{1,15})(?P<unit>ms|[smhd]?)")
@@ -53,12 +53,12 @@ def lateness_limits(texts: Iterable[str]) -> LatenessLimits:
 
 
 OVERDUE_RULES: Final = "array<struct<said:string,targets:string,action:string>>"
-"""`said`: the rule's text in outcomes and dead letters. `targets`: a regular expression."""
+"""`said`: the text of the rule in outcomes and dead letters. `targets`: a regular expression."""
 DROP: Final = "drop"
 
 
 class OverdueRule(NamedTuple):
-    """The action for records of `targets` (a shell pattern) overdue by over `older_than_ms`."""
+    """The action for records of `targets` (a shell pattern) overdue for over `older_than_ms`."""
 
     targets: str
     older_than_ms: int
@@ -90,7 +90,7 @@ def overdue_rules(texts: Iterable[OverdueText]) -> OverdueRules | None:
 
 
 ALWAYS_MS: Final = 2**62
-"""`until_ms` of an unseen time that has no end."""
+"""`until_ms` in an Unseen without an end."""
 OPEN_TRANSACTION: Final = "a transaction is open in"
 UNSEEN: Final = "struct<until_ms:bigint,why:string,is_open:boolean>"
 UNSEEN_BY_PARTITION: Final = f"array<{UNSEEN}>"
@@ -143,18 +143,18 @@ class AuditScope:
     at_ms: int
     own: OwnTopics
     partition_counts: Mapping[str, int] = field(default_factory=dict)
-    """Number of partitions by target and own topic. For other targets, partitions are unchecked."""
+    """Number of partitions of each target and own topic. Others are not checked."""
     unseen: Mapping[Place, Unseen] = field(default_factory=dict)
     overdue_rules: OverdueRules | None = None
     limits: LatenessLimits = NO_LIMITS
     reading_from_ms: int | None = None
-    """When the audit began to read, by the audit's own clock."""
+    """The time at which the audit began to read, by its own clock."""
     seen_ms: int | None = None
-    """When the audit knew up to which offsets it reads, by the audit's own clock."""
+    """The time at which the audit knew up to which offsets it reads, by its own clock."""
     least_attempts: int = 1
-    """The fewest publish attempts after which the proxy gives up a record."""
+    """The proxy makes at least this many publish attempts before it gives up a record."""
     settled_only: bool = False
-    """A record that need not have ended is pending, even if its end is visible."""
+    """Whether a record counts as pending until it must have ended, even if its end is visible."""
 
     def frame(self, spark: SparkSession, number: int = 0) -> DataFrame:
         """Return one row, which is joined to the records.

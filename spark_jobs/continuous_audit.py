@@ -70,7 +70,7 @@ class Totals:
 
     audit: str = ""
     verdicts: Mapping[str, int] = field(default_factory=dict)
-    """Number of ended records by verdict. A record that a later audit finds broken counts twice."""
+    """Ended records by verdict. A record that a later audit finds violated counts a second time."""
     violations: Mapping[str, int] = field(default_factory=dict)
     late_by: Mapping[str, int] = field(default_factory=dict)
     """Number of deliveries that were late by at most each of BUCKETS_MS."""
@@ -80,7 +80,7 @@ class Totals:
     """Number of deliveries beyond the lateness limit, or beyond USUAL_MS if there is no limit."""
     lost: int = 0
     pending: int = 0
-    """Counted by the last audit alone, like the fields below."""
+    """Number of pending records. This field and the fields below are from the last audit alone."""
     overdue: int = 0
     unread: int = 0
     until_ms: int = 0
@@ -185,7 +185,7 @@ def create_topic(settings: KafkaSettings, topic: str) -> None:
 
 
 class Gauges(Collector):
-    """The totals as metrics. Before the first totals there are no metrics."""
+    """The totals as metrics. Until there are totals, there are no metrics."""
 
     def __init__(self) -> None:
         self.totals: Totals | None = None
@@ -301,7 +301,7 @@ class Rounds:
         return False
 
     def _count(self) -> None:
-        """Count new audits, including an audit whose process ended before it was counted.
+        """Count new audits. Also count an audit whose process ended before it could count.
         Name on stderr the ranges that were deleted before they were read.
         """
         before, ingress = totals_of(self._history), self._job.own.ingress

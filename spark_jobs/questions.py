@@ -51,7 +51,7 @@ class Question:
     """The meaning of its columns."""
 
     def answer(self, spark: SparkSession, values: Mapping[str, str] | None = None) -> DataFrame:
-        """Return the answer from the views (`register_views`). Raises `QuestionRefused`."""
+        """Answer from the views that `register_views` makes. Raises `QuestionRefused`."""
         given, known = values or {}, {one.name: one for one in self.parameters}
         for name in given.keys() - known.keys():
             raise QuestionRefused(

@@ -14,7 +14,7 @@ PROPERTIES: Final = {
     "delta.logRetentionDuration": "interval 7 days",
     "delta.dataSkippingNumIndexedCols": "4",
 }
-"""DeletionVectors: a deleted row is marked in a bitmap, and its file stays.
+"""DeletionVectors: deleted rows are marked in a bitmap, and their files stay.
 DataSkipping: Spark skips files by statistics of their first columns. Statistics of all columns
 would take longer than writing.
 """
@@ -38,7 +38,7 @@ in this many tasks, 10,000 by default.
 
 
 class Changes(NamedTuple):
-    """The newest version of a table, and the authors of changes by other sessions."""
+    """The newest version of a table, and which other sessions have changed the table."""
 
     version: int
     others: frozenset[str]
@@ -83,7 +83,7 @@ class Tables:
         self._spark.sql(f"DELETE FROM {self._named(name)} WHERE {where}").collect()  # noqa: S608
 
     def delete_matching(self, name: str, others: DataFrame, where: str) -> None:
-        """Delete rows that match a row of `others`. `where`: SQL over rows `here` and `there`."""
+        """Delete rows `here` that match a row `there`, in `others`. `where`: SQL of the condition."""
         merge = f"MERGE INTO {self._named(name)} AS here USING {{others}} AS there ON {where}"
         self._spark.sql(f"{merge} WHEN MATCHED THEN DELETE", others=others).collect()
 

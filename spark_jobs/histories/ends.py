@@ -42,7 +42,7 @@ CHECK_BACKS: Final[Schema] = {
     "headers_hash": "bigint",
     "stamps": "string",
 }
-"""A check-back, and the half message that it shows. `stamps`: names of `timer-` headers."""
+"""A check-back, and the half message in it. `stamps`: the names of its `timer-` headers."""
 ENDS: Final[Schema] = {
     "partition": "int",
     "offset": "bigint",
@@ -63,8 +63,8 @@ ENDS: Final[Schema] = {
     "size_bytes": "bigint",
     "is_attested": "boolean",
 }
-"""Each record of a target, dead-letter or outcome topic, by the ingress record that it names.
-`partition`, `offset`: null if its origin is not `topic/partition/offset`. `end`: delivered,
+"""Ends: records of targets, dead-letter and outcome topics, which name their ingress record.
+`partition`, `offset`: of the ingress record; null if the origin is unreadable. `end`: delivered,
 dead-letter, or the outcome's name. `is_bare`: a dead letter with only origin and reason.
 `size_bytes`: of key and value of a delivery, or of a dead letter's headers. `is_attested`: whether
 `at_ms` is the broker's time.
@@ -73,7 +73,7 @@ DELIVERED: Final = "delivered"
 DEAD_LETTER: Final = "dead-letter"
 CONTROL_OUTCOMES: Final = ("applied", "missed")
 HOP_OUTCOMES: Final = ("rolled", "requeued")
-"""Outcomes of records with a successor in the ingress. A moved record may have `replaced`, too."""
+"""Outcomes of records with a successor in the ingress. Some moved records have `replaced`."""
 OUTCOMES: Final = (
     *("cancelled", "replaced", "dead-lettered", "rolled-back", "expired"),
     *HOP_OUTCOMES,
@@ -139,7 +139,7 @@ _IS_USUAL: Final = f"""
 origin_at = size(headers) - 1 AND array_position(headers.key, '{DUE}') = origin_at + 1
   AND {count_of_own("headers")} = 2
 """
-"""Whether the two usual stamps come last, and there is no other `timer-` header."""
+"""Whether the last headers are origin and due, and there is no other `timer-` header."""
 
 
 def check_backs(records: DataFrame) -> DataFrame:
@@ -210,25 +210,25 @@ KNOWN: Final[Schema] = {
     "known_to_others": "boolean",
 }
 """Findings of an earlier audit about a record that it left open.
-`known_ends`: the number of its ends. `known_from`: the outcome of the record that it hopped from.
-`known_first_ms`: its earliest possible delivery. `known_to_others`: whether other records were
-judged by it.
+`known_ends`: the number of its ends. `known_from`: the outcome of its predecessor.
+`known_first_ms`: its earliest possible delivery. `known_to_others`: whether verdicts of other
+records were based on it.
 """
 REQUESTS: Final[Schema] = {**PARSED, **KNOWN}
 """PARSED and KNOWN. KNOWN is null for a record that is read for the first time."""
 PLACE: Final = ("partition", "offset")
 NOT_COMPARED: Final = ("target_key",)
-"""Columns whose shorter fingerprint is compared instead."""
+"""Columns that are left out of histories, because their fingerprints are compared."""
 KINDS_OF_END: Final = {"delivery": "deliveries", "outcome": "outcomes", "letter": "letters"}
-"""Columns for the earliest end of each kind, and for the number of such ends."""
+"""For each kind of end: the column of the earliest end, and the column of their number."""
 
 
 def record_histories(requests: DataFrame, ends: DataFrame) -> DataFrame:
     """Return the history of each record, by place.
     `request`: REQUESTS without place and key; null if the ingress has no such record. `delivery`,
     `outcome`, `letter`: the earliest end of each kind (ENDS without place). `deliveries`,
-    `outcomes`, `letters`: their numbers. `last_outcome`: the alphabetically last outcome. Ends
-    without a place have a row each.
+    `outcomes`, `letters`: the number of ends of each kind. `last_outcome`: the alphabetically last
+    outcome. Each end without a place has a row of its own.
     """
     fields = [name for name in REQUESTS if name not in {*PLACE, *NOT_COMPARED}]
     asked = requests.select(*PLACE, f.struct(*fields).alias("request"))
@@ -238,7 +238,7 @@ def record_histories(requests: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def _by_place(ends: DataFrame) -> DataFrame:
-    """Return one row for each place. One repartition serves this grouping and the join."""
+    """Return one row for each place, repartitioned as the join with the requests needs it."""
     by_time = ["at_ms", *(name for name in ENDS if name not in {*PLACE, "at_ms"})]
     rows = ends.repartition(*PLACE).selectExpr(
         *PLACE,
@@ -275,19 +275,20 @@ coalesce(outcome.end IN ('replaced', 'requeued') AND outcome.detail = '{MOVED}',
 """
 """SQL: whether the outcome says that the move at `outcome.next_offset` took the place."""
 
-# Subjects: records with the same subject may end one another (docs/guide.md#recall).
+# A subject is what an id, or without an id a record and its hops, stand for. Records with the same
+# subject may end one another (docs/guide.md#recall).
 
 SUBJECT: Final = "struct<ident:binary,first:bigint>"
-"""`ident`: the id. `first`: without an id, the offset of the first record of its hops."""
+"""`ident`: the id. `first`: for a record without an id, the offset of the first of its hops."""
 
 
 def first_written(request: str = "") -> str:
-    """Return SQL of the offset of the first record of its hops. `request`: a column prefix."""
+    """Return SQL of the first offset in a record's series of hops. `request`: a column prefix."""
     return f"coalesce({request}first_offset, {request}hop_from, offset)"
 
 
 def own_subject(request: str = "") -> str:
-    """Return SQL of a record's own subject. A recall has the origin that it names."""
+    """Return SQL of a record's own subject. A recall without an id has the offset that it names."""
     found = f"""
       CASE WHEN {request}ident IS NOT NULL THEN named_struct('ident', {request}ident, 'first', NULL)
         WHEN {request}kind = 'record'

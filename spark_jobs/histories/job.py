@@ -1,4 +1,4 @@
-"""The audit to make, and the inputs that repeat an audit."""
+"""The audit to make, and the inputs with which an audit can be repeated."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ class TableHash(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RepeatInputs:
-    """All inputs that repeat an audit, besides records and secrets: `repeat.json`."""
+    """All inputs needed to repeat an audit, besides records and secrets: `repeat.json`."""
 
     audit: str
     made_by: str
@@ -35,7 +35,7 @@ class RepeatInputs:
     at_ms: int
     limits: LatenessLimits
     goes_on_from: str | None
-    """The audit with whose open records this audit began."""
+    """The audit whose open records this audit took over, or None."""
     tables: Mapping[str, TableHash]
     settled_only: bool = False
     version: Literal[2] = 2
@@ -109,15 +109,15 @@ class AuditJob:
     """Target topics. If this is empty, all targets that ingress records name."""
     output: Location
     continue_from: Location | None = None
-    """The place of the audit to continue from. Its records are not read again."""
+    """The location of the audit to continue. Records that it read are not read again."""
     limits: LatenessLimits = NO_LIMITS
     again: RepeatInputs | None = None
     settled_only: bool = False
     most: int | None = None
-    """If more records are unread, read this many and judge them later."""
+    """If more records are unread, only a portion of this many is read, and is judged later."""
 
     def as_in(self, then: RepeatInputs) -> "AuditJob":
-        """Return the job that repeats this audit. Raises `RangeRefused` without its predecessor."""
+        """Return the job that repeats `then`. Raises `RangeRefused` without `continue_from`."""
         if then.goes_on_from and not self.continue_from:
             raise RangeRefused(
                 f"That audit continued {then.goes_on_from}.",

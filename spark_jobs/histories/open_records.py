@@ -23,7 +23,7 @@ from spark_jobs.tables import Tables
 TABLE: Final = "open"
 ALWAYS: Final = -(2**62)
 NEVER: Final = 2**62
-"""Values of `review_ms`. Rows with a lower value than ALWAYS are not judged by any audit yet."""
+"""Values of `review_ms`. Rows below ALWAYS come from portions, and no audit has judged them."""
 _REQUEST: Final = {name: kind for name, kind in REQUESTS.items() if name not in PLACE}
 _END: Final = {name: kind for name, kind in ENDS.items() if name not in PLACE}
 OPEN: Final[Schema] = {
@@ -37,18 +37,18 @@ OPEN: Final[Schema] = {
 }
 """Open records and their ends, by place.
 `review_ms`: every audit from this time on (epoch ms) reads the row. A row with NEVER is read only
-for a new record or end. `id_hash`: of partition and subject; null without an id, except for hops
-and recalls. `request`: null if the proxy had not read the record. `ends`: the first end of each
-kind, twice if there are several.
+if a new record or end concerns it. `id_hash`: of partition and subject; null without an id, except
+for hops and recalls. `request`: null if the proxy had not read the record. `ends`: the first end of
+each kind, given twice if there are several.
 """
 _NEW_HASH: Final = f"""
 IF(ident IS NULL AND hop_from IS NULL AND recalled IS NULL, NULL,
   {subject_hash(own_subject())})
 """
-"""The hash of a new request. Without an id, only hops and recalls can share a known subject."""
+"""`id_hash` of a new request. Without an id, only hops and recalls can share a known subject."""
 FOLDERS: Final = ("has_id",)
 BY_REVIEW: Final = ("has_id", "review_ms")
-"""The order of rows in files, so that a review opens few files."""
+"""The order of rows in files. With this order, an audit opens few files for rows to review."""
 FILES_A_BATCH: Final = 2
 MOST_FILES: Final = 300
 
@@ -59,7 +59,7 @@ class Touched(NamedTuple):
     version: int | None
     at_ms: int
     due: DataFrame
-    """Rows whose review has come by `at_ms`."""
+    """Rows whose `review_ms` has come by `at_ms`."""
     by_id: DataFrame
     """All other rows that share an id with a due row or a new record."""
     by_place: DataFrame | None
@@ -88,7 +88,7 @@ class OpenRecords:
         materialise: Materialise,
     ) -> Touched:
         """Return the rows to judge at `at_ms` beside `new` requests (REQUESTS) and ends (ENDS).
-        `closed`: `closed_to` by partition. All requests below it are in the table, or done.
+        `closed`: `closed_to` by partition. All requests below it are in the table or done.
         """
         requests, ends = new
         held, version = self._tables.read(TABLE, OPEN), self.version
@@ -116,8 +116,8 @@ class OpenRecords:
 
     def gather(self, requests: DataFrame, ends: DataFrame, at_ms: int) -> tuple[int, DataFrame]:
         """Add REQUESTS and ENDS that no audit has judged. The next audit reads all of their rows.
-        Return the new version of the table, and the rows of the requests. `at_ms` marks these rows,
-        to tell them from earlier rows. Raises `ResultsRefused` as `put` does.
+        Return the new version of the table, and the rows of the requests. These rows are
+        marked with `at_ms`. Raises `ResultsRefused` as `put` does.
         """
         before, review_ms = self.version, ALWAYS - at_ms
         columns = {

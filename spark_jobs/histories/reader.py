@@ -1,5 +1,5 @@
 """The audits' progress, and the reader of all inputs of an audit.
-It reads in the order that `kafka.snapshot` needs.
+It reads the topics in the order that `kafka.snapshot` explains.
 """
 
 from collections import Counter
@@ -47,11 +47,11 @@ from spark_jobs.runtime.session import size_shuffles
 # The audits' progress, and the state of each ingress partition in this audit.
 
 MOST_AHEAD: Final = 1_000_000
-"""An audit of settled records looks for successors this many offsets beyond the proxy."""
+"""With `settled_only`, an audit reads this far beyond the proxy's offset to find successors."""
 
 
 class Span(NamedTuple):
-    """Offsets of an ingress partition: [read_from, closed_to) is done, except open records."""
+    """Offsets of an ingress partition. Of [read_from, closed_to) only open records are not done."""
 
     read_from: int
     closed_to: int
@@ -75,7 +75,7 @@ def _listed(found: Mapping[Place, int]) -> list[tuple[str, int, int]]:
 
 
 Numbers = Annotated[Mapping[Place, int], BeforeValidator(_by_place), PlainSerializer(_listed)]
-"""Numbers by topic and partition. In JSON: a list of lists."""
+"""Numbers by topic and partition. JSON has them as a list of lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +90,11 @@ class ReadSoFar:
     """The first unread offset of each partition of targets, dead letters and outcomes."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     asked_for: tuple[str, ...] = ()
-    """Targets that did not exist."""
+    """Targets that ingress records named, and that did not exist."""
     lost: Numbers = field(default_factory=dict)
-    """Latest time (epoch ms) of records that were deleted before a portion read them."""
+    """Latest time (epoch ms) of records that were deleted unread, by topic and partition."""
     judged: Numbers | None = None
-    """Where judging continues after portions, or None if all read records are judged."""
+    """The first offset that is read in a portion but not judged, by partition, or None."""
     version: Literal[8] = 8
 
     @property
@@ -142,15 +142,15 @@ class PartitionState(NamedTuple):
     log_end: int
     """The end of the log after all ends were read."""
     next_offset: int
-    """O."""
+    """The committed offset O."""
     watermark_ms: int
-    """T."""
+    """The time T of the watermark."""
     cursor: int
-    """C."""
+    """The offset C of the watermark."""
     known_from: int
-    """Requests below this offset are unknown: they were not read, or their settings are gone."""
+    """Lower requests are unknown, because they were not read, or their settings are deleted."""
     floor: int
-    """F."""
+    """The floor F."""
 
     @property
     def span_after(self) -> Span:
@@ -201,18 +201,18 @@ def partition_frame(spark: SparkSession, states: Sequence[PartitionState]) -> Da
 
 
 def span_at(log_start: int, before: Span | None) -> Span:
-    """Return the span that is read without a gap, now that the log starts here."""
+    """Return the span read without a gap up to now, for a log that starts at `log_start`."""
     return before if before and log_start <= before.closed_to else Span(log_start, log_start)
 
 
 def known_from(span: Span, policies: Sequence[PolicyFrom]) -> int:
-    """Return the first offset whose request is known. `span` was read before."""
+    """Return the first offset with a known request. `span`: the offsets that were read before."""
     settings_from = min((by.first_offset for by in policies), default=0)
     return span.read_from if settings_from <= span.closed_to else settings_from
 
 
 def unverifiable(taken: Snapshot, before: ReadSoFar) -> list[Unverifiable]:
-    """Return ranges that retention deleted before they were read, if the audit begins there."""
+    """Return the ranges that an audit should have read, but that retention deleted before."""
     closed = {number: span.closed_to for number, span in before.ingress.items()}
     gaps = [
         (one.partition, closed.get(one.partition, 0), one.start)
@@ -229,7 +229,7 @@ def unread(ranges: Iterable[Range], read: Mapping[Place, int]) -> list[Range]:
 
 
 def unread_ends(taken: Snapshot, before: ReadSoFar) -> list[EndRange]:
-    """Return the unread part of the topics with ends. Raises `NotOurs` if one became shorter.
+    """Return the unread part of the topics with ends. Raises `NotOurs` if a topic became shorter.
     Records that were deleted after an audit read them are no loss. A recreated topic is read from
     its beginning.
     """
@@ -288,7 +288,7 @@ def read_so_far(
 
 MOST_TARGETS: Final = 100_000
 MOST_COUNTS: Final = 256
-"""Control totals are counted by partition number modulo this."""
+"""Control totals are counted by the partition number modulo this, to limit their number."""
 
 
 class PartitionTotal(NamedTuple):
@@ -302,8 +302,8 @@ class PartitionTotal(NamedTuple):
 
 class ControlTotal:
     """The control total: each ingress record that was read got a verdict, or was skipped.
-    Spark counts records as it reads them, and verdicts in the written table. This shows losses
-    between the two, for example if workers do not share the output folder.
+    Spark counts the records that it reads, and later the verdicts in the written table. If the
+    counts differ, rows were lost, for example because workers do not share the output folder.
     """
 
     def __init__(self) -> None:
@@ -383,7 +383,7 @@ class Inputs:
     read_check_backs: Callable[[list[str]], DataFrame]
     control: ControlTotal
     uncovered: tuple[str, ...]
-    """Topics that were not searched for ends."""
+    """Topics in which the audit did not look for ends."""
     asked_for: tuple[str, ...]
     """Targets that do not exist."""
 
@@ -449,7 +449,7 @@ class Reader:
         open_records: OpenRecords,
         wanted: set[str],
     ) -> Inputs:
-        """Return all inputs. `requests` are of the ranges that are `read`."""
+        """Return all inputs. `read`: the ranges from which `requests` were read."""
         job, committed = self._job, self._committed
         states = partition_states(taken, self._before, settled_only=job.settled_only)
         ends_read = {one.partition: one.end for one in read}
@@ -516,7 +516,7 @@ class Reader:
         return Portion(requests, self._ends(()), read, deleted, count_of(ranges), self._control)
 
     def _of_ends(self, requests: DataFrame, taken: Snapshot, most: int) -> Portion:
-        """Return the first ends as a portion. A recreated topic is read from its beginning."""
+        """Return the first `most` ends as a portion. A recreated topic is read from its start."""
         before = self._before
         part = [*first_of(taken.end_ranges, most)]
         size_shuffles(self._spark, count_of(part))
@@ -543,7 +543,7 @@ class Reader:
         return new_requests(seen, in_force, found.policies, found.hop_keys)
 
     def _check_backs(self, taken: Snapshot, topics: Sequence[str]) -> DataFrame:
-        """Return CHECK_BACKS in the topics, including unjudged portions that the log still has."""
+        """Return CHECK_BACKS in the topics, from the first one that no audit has judged on."""
         ranges = [one for one in taken.end_ranges if one.topic in topics]
         if (judged := self._before.judged) is not None:
             starts = self._broker.log_starts([one.place for one in ranges])

@@ -40,7 +40,7 @@ TEXTS: Final = {
     "ssl.certificate": ("ssl.keystore.certificate.chain", "ssl.keystore.type"),
     "ssl.key": ("ssl.keystore.key", "ssl.keystore.type"),
 }
-"""librdkafka's names without `.location` or `.pem`, and Java's names for the text and its kind."""
+"""librdkafka's names (without `.location` or `.pem`). Java's names for the text and its format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class KafkaSettings:
 
 
 def kafka_settings(bootstrap: str, pairs: Iterable[str] = ()) -> KafkaSettings:
-    """Return the settings in the environment and in `pairs`, which win. Raises `AuditError`."""
+    """Return the settings of the environment, overridden by `pairs`. Raises `AuditError`."""
     given = _from_environment()
     for text in pairs:
         key, separator, value = text.partition("=")
@@ -137,10 +137,10 @@ def _trust(own: Mapping[str, str]) -> dict[str, str]:
 # if no broker answers.
 
 READER: Final = "kafka-delay-proxy-audit"
-"""The group of consumers that read topics. They never commit."""
+"""The `group.id` of consumers that read topics. They never commit."""
 ASK_TIMEOUT_S: Final = 15.0
 SILENT_ASKS: Final = 12
-"""A reader fails after this many waits of ASK_TIMEOUT_S in a row without a record."""
+"""A reader fails if it gets no record in this many waits in a row, each of ASK_TIMEOUT_S."""
 SURE_ASKS: Final = 2
 """After this many such waits, another client asks whether the broker answers.
 The reader's own client answers no question while it unpacks a large batch, which takes long on a
@@ -155,7 +155,7 @@ UNREADABLE_BATCH: Final = {
     KafkaError._BAD_MSG,  # noqa: SLF001
     KafkaError._NOT_IMPLEMENTED,  # noqa: SLF001
 }
-"""Errors if a record batch exceeds the client's limits, is damaged, or is of an unknown kind."""
+"""Errors of record batches that are damaged, too large for the client, or of an unknown kind."""
 LEADER_AWAY: Final = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -177,7 +177,7 @@ Place = tuple[str, int]
 
 
 class Broker:
-    """A connection for questions. It joins no group and changes nothing."""
+    """A connection to ask the broker. It joins no consumer group and changes nothing."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings, self._last_error = settings, ""
@@ -213,7 +213,7 @@ class Broker:
         return sorted(chosen)
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """Return the id of each topic that exists, in the alphabet of Kafka's tools."""
+        """Return the id of each topic that exists, written as Kafka's tools write ids."""
         found = {}
         for first in range(0, len(topics), AT_ONCE):
             asked = TopicCollection([*topics[first : first + AT_ONCE]])
@@ -225,7 +225,7 @@ class Broker:
         return found
 
     def compacted(self, topics: Sequence[str]) -> set[str]:
-        """Return the compacted topics among those whose settings the audit may describe."""
+        """Return the compacted topics. Topics with settings that it may not read are left out."""
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         found = set()
         for first in range(0, len(asked), AT_ONCE):
@@ -246,7 +246,7 @@ class Broker:
         return self._offsets(places, LATEST)
 
     def stable_ends(self, places: Sequence[Place]) -> dict[Place, int]:
-        """Return the last stable offsets: the ends for committed readers."""
+        """Return the last stable offsets, where readers of committed records end."""
         return self._offsets(places, LATEST, IsolationLevel.READ_COMMITTED)
 
     def offsets_at(self, places: Sequence[Place], at_ms: int) -> dict[Place, int]:
@@ -278,7 +278,7 @@ class Broker:
         ends = {KafkaError._PARTITION_EOF} | (UNREADABLE_BATCH if take_unreadable else set())
         with closing(self.consumer(READER)) as consumer:
             if len(starts) == 1:
-                # Without a known leader the client asks for the first offset only after 500 ms.
+                # Unless it knows the leader, the client asks for the first offset after 500 ms.
                 ((topic, _partition),) = starts
                 with suppress(BrokerUnreachable):
                     self.ask(partial(consumer.list_topics, topic, ASK_TIMEOUT_S))
@@ -302,7 +302,7 @@ class Broker:
     def first_messages(
         self, starts: Mapping[Place, int], *, take_unreadable: bool = False
     ) -> dict[Place, Message]:
-        """Return the first record from each of these offsets on, or the message at the end."""
+        """Return the first record at or after each offset. At the end: a message with an error."""
         found: dict[Place, Message] = {}
         for place, message in self.messages(starts, take_unreadable=take_unreadable):
             found.setdefault(place, message)
@@ -343,7 +343,7 @@ class Broker:
         asked: OffsetSpec,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[Place, int]:
-        """Ask until each partition has a leader. New metadata shows a leader that has moved."""
+        """Return offsets. Repeat the question until each partition has a leader."""
         request = {TopicPartition(*place): asked for place in places}
         until_s = time.monotonic() + LED_WITHIN_S
         while request:

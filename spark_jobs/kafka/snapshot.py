@@ -29,12 +29,12 @@ from spark_jobs.runtime.errors import (
 
 VERSIONS: Final = (1, 2, 3, 4)
 """Versions of committed metadata.
-2: the watermark was set back. Ends beyond it are not required until it has come there again.
-3: moves have missed, as their outcomes say.
-4: a purge is active. The outcomes of its records say so.
+2: the watermark was set back. Records beyond it need no end until it has passed them again.
+3: some moves came too late, as their outcomes say. 4: a purge is active. The outcomes of the purged
+records say so.
 """
 LAST_OFFSET: Final = 2**63 - 1
-"""The cursor if no entry is left at the watermark's time."""
+"""The cursor if all entries at the watermark's time have ended."""
 OffsetRange = tuple[int, int]
 """Offsets [first, end) of a partition."""
 
@@ -53,7 +53,7 @@ class Range(NamedTuple):
 
 
 def count_of(ranges: Iterable[Range]) -> int:
-    """Return the number of records, if none was deleted."""
+    """Return the number of offsets in the ranges."""
     return sum(max(0, one.end - one.start) for one in ranges)
 
 
@@ -70,7 +70,7 @@ class Unreadable(NamedTuple):
     """Ingress batches that no client can read."""
 
     skipped: Mapping[int, Sequence[OffsetRange]] = {}
-    """Offsets that an operator has skipped, by partition."""
+    """Offsets that an operator has told the proxy to skip, by partition."""
     stuck: Mapping[int, int] = {}
     """The first offset of a batch that nobody has skipped, by partition. Reading ends there."""
 
@@ -80,7 +80,7 @@ class Unreadable(NamedTuple):
 
 
 class PolicyFrom(NamedTuple):
-    """A policy's digest, in force from this ingress offset on."""
+    """The digest of a policy, which is in force from `first_offset` on."""
 
     first_offset: int
     digest: str
@@ -92,7 +92,7 @@ def policies_from(stored: Any) -> tuple[PolicyFrom, ...]:
 
 
 class OverdueText(NamedTuple):
-    """Rules for overdue records (JSON) in the settings topic, and their time (epoch ms)."""
+    """Rules for overdue records (JSON) in the settings topic, and when written (epoch ms)."""
 
     written_ms: int
     rules: str
@@ -101,8 +101,9 @@ class OverdueText(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Committed:
     """The proxy's committed position in a partition (docs/exactly-once.md#what-is-committed).
-    An ingress record at offset x that fires at d has ended by itself if x < next_offset and
-    (d, x) <= (watermark_ms, cursor). Without a commit next_offset is None, and no record has ended.
+    An ingress record at offset x that fires at d has ended, without a later record that ends it, if
+    x < next_offset and (d, x) <= (watermark_ms, cursor). Without a commit next_offset is None, and
+    no record has ended.
     """
 
     partition: int
@@ -135,7 +136,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class IngressPosition:
-    """One ingress partition. The log has [start, end). Judged are [audited_from, audited_to)."""
+    """An ingress partition. Of its offsets [start, end), [audited_from, audited_to) are judged."""
 
     committed: Committed
     start: int
@@ -151,7 +152,7 @@ class IngressPosition:
 
     @property
     def next_offset(self) -> int:
-        """The first offset that the proxy has not read, or without a commit the log's start."""
+        """The first offset that the proxy has not read. Without a commit: the start of the log."""
         committed = self.committed.next_offset
         return self.start if committed is None else committed
 
@@ -162,7 +163,7 @@ class EndRange:
 
     range: Range
     has_lost: bool
-    """Whether records before the range were deleted, and no audit has read them."""
+    """Whether records before the range were deleted that no audit has read."""
     first_ms: int | None
     """The latest time at which the deleted records were written; None if unknown."""
     is_open: bool = False
@@ -173,7 +174,7 @@ class EndRange:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Ranges with every end that the committed positions imply. No transaction in them is open."""
+    """Ranges with every end that must exist by the committed positions. No transaction is open."""
 
     ingress_topic: str
     topic_id: str
@@ -280,15 +281,15 @@ def _position(place: TopicPartition, group_id: str) -> Committed:
 
 @dataclass(frozen=True, slots=True)
 class SettingsTopic:
-    """The content of the settings topic for one group and ingress, without unreadable records."""
+    """The readable records of the settings topic that concern one group and ingress topic."""
 
     group_id: str
     ingress: str
     topic_id: str
     policies: dict[str, str] = field(default_factory=dict)
-    """JSON by digest, in the order written. A text that does not have its digest is left out."""
+    """JSON texts by digest, in the order of writing. A text with a wrong digest is left out."""
     served: dict[int, tuple[PolicyFrom, ...]] = field(default_factory=dict)
-    """All policies by ingress partition. Committed metadata names only those still needed."""
+    """All policies by ingress partition. Committed metadata names only the policies in use."""
     hop_secrets: dict[str, bytes] = field(default_factory=dict)
     overdue: dict[str, OverdueText] = field(default_factory=dict)
     skipped: dict[int, dict[int, int]] = field(default_factory=dict)
@@ -349,7 +350,7 @@ def settings_topic(
 def with_earlier_policies(
     positions: Iterable[Committed], served: Mapping[int, Sequence[PolicyFrom]]
 ) -> tuple[Committed, ...]:
-    """Return the positions with the earlier policies that their metadata does not name."""
+    """Return the positions, to which earlier policies are added that their metadata omits."""
     found = []
     for one in positions:
         first = one.policies[0].first_offset if one.policies else 0
@@ -360,8 +361,8 @@ def with_earlier_policies(
 
 def first_timestamps(broker: Broker, starts: Mapping[Place, int]) -> dict[Place, int]:
     """Return the broker's time of the first committed record from these offsets on.
-    Earlier records are older than that. A producer's own timestamp does not prove this, and is
-    left out.
+    Records before these offsets are older than that. If the first record has a producer's own
+    timestamp, which proves nothing, the partition is left out.
     """
     found = {}
     for place, message in broker.first_messages(starts).items():
@@ -372,11 +373,11 @@ def first_timestamps(broker: Broker, starts: Mapping[Place, int]) -> dict[Place,
     return found
 
 
-# The order of a snapshot misses nothing, although a transaction's markers reach its partitions one
-# after the other:
+# A transaction's commit markers reach its partitions one after the other. A snapshot in this order
+# still misses nothing:
 #   1. Read the committed positions, once no commit is in progress.
 #   2. Ask for the ends of targets, dead letters and outcomes.
-#   3. Wait until everything below them is committed or aborted.
+#   3. Wait until all transactions with records below these ends are committed or aborted.
 #   4. Do the same for the ingress.
 # Then all ends that the positions imply are visible, and all successors of rewritten records.
 
@@ -386,7 +387,7 @@ SETTLED_WITHIN_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CommittedState:
-    """Step 1: the committed state, and the ingress up to there."""
+    """The result of step 1: the committed state, and the ranges of the ingress."""
 
     own: OwnTopics
     topic_id: str
@@ -449,7 +450,7 @@ def _unreadable_in(
     read: Iterable[Range],
     ends: Mapping[Place, int],
 ) -> Unreadable:
-    """Return skipped batches, and unreadable batches at the ends, which may stop the proxy."""
+    """Return skipped batches, and unreadable batches at which the proxy may have stopped."""
     at_ends = {one.place: one.end for one in read if one.end < ends[one.place]}
     first, stuck = broker.first_messages(at_ends, take_unreadable=True), {}
     for (_topic, partition), message in first.items():
@@ -497,14 +498,14 @@ def take_snapshot(
 
 
 class SettledEnd(NamedTuple):
-    """The end of a partition for committed readers, and of its log with open transactions."""
+    """The end of a partition for readers of committed records, and the end of its log."""
 
     stable: int
     log_end: int
 
 
 def settled_ends(broker: Broker, places: Sequence[Place], wait_s: float) -> dict[Place, SettledEnd]:
-    """Return the ends once everything below them is settled, or after `wait_s`."""
+    """Return the ends once no transaction below them is open, or after `wait_s`."""
     to_reach = broker.high_watermarks(places)
     deadline = time.monotonic() + wait_s
     settled: dict[Place, SettledEnd] = {}

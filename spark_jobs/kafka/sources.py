@@ -23,13 +23,13 @@ LARGE_BYTES: Final = 32_000_000
 PART_BYTES: Final = 1_000_000
 """A larger key, value or header of a large record is replaced by its hash."""
 MOST_LARGE: Final = 50
-"""The limit exists because Spark reads the ranges between large records one after the other."""
+"""More large records would take too long: Spark reads the ranges between them one by one."""
 Row = Mapping[str, Any]
 Headers = Sequence[tuple[str, bytes | None]]
 
 
 class LargeRecords:
-    """The large records in an audit. None are known before `search`."""
+    """The large records in an audit. Before `search` no large record is known."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Place, int], Row] = {}
@@ -43,7 +43,7 @@ class LargeRecords:
         return sorted(offset for offset in known if one.start <= offset < one.end)
 
     def rows(self, one: Range) -> list[Row]:
-        """Return known large records in this range: RECORDS, binary columns in base 64."""
+        """Return known large records in this range, as RECORDS with binary columns in base 64."""
         return [self._found[one.place, offset] for offset in self.offsets(one)]
 
     def search(self, broker: Broker, hides_keys_of: Iterable[str]) -> bool:
@@ -72,7 +72,7 @@ class LargeRecords:
 
 
 def _large_row(message: Message, *, hides_key: bool) -> Row | None:
-    """Return RECORDS of a large record, with a hash in place of each large part; else None."""
+    """Return a row of RECORDS for a large record, with hashes for large parts; else None."""
     try:
         headers = cast(Headers, message.headers() or [])
     except SystemError:  # a name is not UTF-8
@@ -102,7 +102,7 @@ def _shown(part: bytes | None) -> str | None:
     return b64encode(part if len(part) <= PART_BYTES else sha256(part).digest()).decode()
 
 
-# Committed records of explicit offset ranges. Nothing is skipped silently.
+# Frames of the committed records in given offset ranges. No record is skipped silently.
 
 RECORDS: Final[Schema] = {
     "topic": "string",
@@ -116,7 +116,7 @@ RECORDS: Final[Schema] = {
     "large_bytes": "bigint",
 }
 """A record of a topic.
-`timestamp_ms`: -1 if there is none. `headers`: null for a skipped record only. `is_attested`: the
+`timestamp_ms`: -1 if it has none. `headers`: null only for a skipped record. `is_attested`: the
 timestamp is the broker's own (LogAppendTime). `large_bytes`: the size of key and value if they were
 replaced by hashes, else null.
 """
@@ -133,13 +133,13 @@ log. A poll gives 500 records by default, so these settings make polls larger.
 """
 
 BATCH_BY_BATCH: Final = {"kafka.max.partition.fetch.bytes": "1", "kafka.fetch.max.bytes": "1"}
-"""The broker answers with one record batch at a time.
-Spark reads beyond a range that ends with a transaction's marker. With these settings it does not
-unpack the batch there.
+"""With these settings the broker answers with one record batch at a time.
+Spark reads beyond a range that ends with a transaction's marker. So it does not unpack the next
+batch there.
 """
 ONE_BY_ONE: Final = {**BATCH_BY_BATCH, "kafka.max.poll.records": "1"}
-"""The batch of a large record may hold other records.
-With these settings Spark reads the records before the large one, and does not unpack the large one.
+"""Settings for a batch that holds a large record and other records.
+Spark reads the records before the large one, and does not unpack the large one.
 """
 NEAR: Final = 20_000
 """This many offsets before an unreadable batch or a large record are read batch by batch."""
@@ -180,7 +180,7 @@ def records(
 def _apart(
     ranges: Iterable[Range], unreadable: Unreadable, large: LargeRecords
 ) -> tuple[list[Range], list[Range]]:
-    """Cut out skipped offsets and large records. Return pieces far from these, and pieces near."""
+    """Cut out skipped offsets and large records. Return pieces far from them, and pieces near."""
     far, near = list[Range](), list[Range]()
     for one in ranges:
         offsets = large.offsets(one)
@@ -205,7 +205,7 @@ def _left(one: Range, cut: Iterable[OffsetRange]) -> Iterator[Range]:
 
 
 def _one_of_each_partition(pieces: Iterable[Range]) -> list[list[Range]]:
-    """Group the pieces, because Spark reads one range of a partition at a time."""
+    """Return groups with at most one piece of a partition, because Spark reads only one."""
     by_place: dict[Place, list[Range]] = {}
     for piece in pieces:
         by_place.setdefault(piece.place, []).append(piece)
@@ -230,7 +230,7 @@ def _skipped(spark: SparkSession, ranges: Iterable[Range], unreadable: Unreadabl
 def _read(
     spark: SparkSession, settings: KafkaSettings, ranges: Sequence[Range], more: Mapping[str, str]
 ) -> DataFrame:
-    """Read one range of each partition."""
+    """Read the ranges, at most one of each partition."""
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
     for topic, partition, start, end in ranges:

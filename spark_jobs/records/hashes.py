@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 from spark_jobs.records.headers import HOP_MAC, NOT_IN_A_LETTER, PREFIX
 from spark_jobs.runtime.frames import Schema, quoted
 
-# The number by which Kafka's Java client chooses the partition of a key: murmur2 with Kafka's seed
+# Kafka's Java client chooses the partition of a key by a number: murmur2 with Kafka's seed
 # (org.apache.kafka.clients.producer.internals.BuiltInPartitioner). Apache Commons' MurmurHash2
-# comes with Spark and computes it for UTF-8 text in half a microsecond. SQL computes it for other
-# keys, in some ten microseconds.
+# comes with Spark and computes the number for UTF-8 text in half a microsecond. SQL computes it for
+# other keys, in some ten microseconds.
 
 JAVA_CLASS: Final = "org.apache.commons.codec.digest.MurmurHash2"
 SEED: Final = 0x9747_B28C
@@ -31,7 +31,7 @@ def key_number(key: str) -> str:
 
 
 def text_key_number(text: str) -> str:
-    """Return SQL of a text key's number: null if there is no key, which Java would not accept."""
+    """Return SQL of a text key's number: null without a key, which the Java class rejects."""
     of_text = f"reflect('{JAVA_CLASS}', 'hash32', {text})"
     return f"(CAST(IF({text} IS NULL, NULL, {of_text}) AS bigint) & {POSITIVE})"
 
@@ -67,8 +67,8 @@ def _xor_shifted(number: str, bits: int) -> str:
     return f"({number} ^ shiftrightunsigned({number}, {bits}))"
 
 
-# Fingerprints of everything that must arrive unchanged: 64 bits of xxHash each. xxhash64 skips
-# nulls, so a flag for null is hashed, too.
+# Fingerprints (64 bits of xxHash) of all parts that must arrive unchanged. xxhash64 skips nulls, so
+# a flag that says whether the part is null is hashed, too.
 
 FINGERPRINTS: Final[Schema] = {
     "key_hash": "bigint",
@@ -104,7 +104,7 @@ def headers_hash(headers: str) -> str:
 
 
 def letter_hash(key: str, headers: str) -> str:
-    """Return SQL of the hash of a record's key and of the headers that its dead letter repeats."""
+    """Return SQL of the hash of a record's key and of the headers that a dead letter repeats."""
     said_anew = f"array{quoted(NOT_IN_A_LETTER)}"
     shown = f"""
       IF(arrays_overlap({headers}.key, {said_anew}),
@@ -119,7 +119,7 @@ def is_bare_letter(key: str, value: str, headers: str) -> str:
 
 
 def plain_hash(headers: str) -> str:
-    """Return SQL of the hash of all headers. Nulls are hashed, too, if there may be some."""
+    """Return SQL of the hash of all headers. If some may be null, the flags are hashed, too."""
     nulls = f"transform({headers}, header -> header.value IS NULL)"
     return f"""
       IF(NOT arrays_overlap(({headers}).value, array(X'')),
@@ -131,7 +131,7 @@ def plain_hash(headers: str) -> str:
 # 2104) over a padded key.
 
 KEY_PREFIX: Final = "hop-key/"
-"""The key of a secret's record in the settings topic is this prefix and the digest."""
+"""In the settings topic, the record of a secret has this prefix and the digest as its key."""
 BLOCK_BYTES: Final = 64
 INNER: Final = 0x36
 OUTER: Final = 0x5C
@@ -147,7 +147,7 @@ class HopKeys(NamedTuple):
 
 
 def hop_key(record_key: bytes, text: bytes) -> tuple[str, bytes]:
-    """Return digest and secret of a settings record. Raises ValueError if it is no key."""
+    """Return digest and secret of a settings record. Raises ValueError for other records."""
     secret = bytes.fromhex(text.decode())
     digest = sha256(secret).hexdigest()[:DIGEST_DIGITS]
     if record_key != f"{KEY_PREFIX}{digest}".encode():
@@ -156,12 +156,12 @@ def hop_key(record_key: bytes, text: bytes) -> tuple[str, bytes]:
 
 
 def padded(secret: bytes, pad: int) -> str:
-    """Return the key's block for the INNER or OUTER hash, in hexadecimal."""
+    """Return the padded secret for the INNER or OUTER hash of HMAC, in hexadecimal."""
     return bytes(byte ^ pad for byte in secret.ljust(BLOCK_BYTES, b"\0")).hex()
 
 
 def is_signed(partition: str, key: str, value: str, headers: str, policy: str) -> str:
-    """Return SQL: whether a record's last header is its MAC, by the keys of the policy."""
+    """Return SQL: whether a record's last header is the MAC that the policy's key gives."""
     signed = f"slice({headers}, 1, size({headers}) - 1)"
     shown = f"flatten(transform({signed}, h -> array({_hex('h.key')}, {_hex('h.value')})))"
     text = f"""

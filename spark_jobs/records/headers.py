@@ -40,7 +40,7 @@ ERROR: Final = "timer-error"
 ERROR_DETAIL: Final = "timer-error-detail"
 INGRESS_KEY: Final = "timer-ingress-key"
 UNREADABLE: Final = "timer-unreadable"
-"""Replaces all headers of a record if client libraries cannot decode one of their names."""
+"""This header replaces all headers of a record if clients cannot decode one of their names."""
 
 HOP_FROM: Final = "timer-hop-from"
 HOP_NOT_BEFORE: Final = "timer-hop-not-before"
@@ -66,7 +66,7 @@ HOP_NUMBERS: Final = (
 HOPS: Final = (*HOP_NUMBERS, HOP_MAC)
 PURGES: Final = (PURGE, PURGE_FROM, PURGE_TO)
 SINCE_RECALLS: Final = (RECALL, *PURGES, *MOVES)
-"""Headers that are unknown to policies from before recalls."""
+"""Headers that a policy written before recalls existed does not know."""
 STAMPS: Final = (ORIGIN, DUE, FIRST_ORIGIN, ERROR, ERROR_DETAIL, INGRESS_KEY, CHECK)
 """Headers of deliveries and dead letters. In the ingress they request nothing."""
 
@@ -81,7 +81,7 @@ BEYOND_PLAIN: Final = (
 KNOWN: Final = (*PLAIN_REQUESTS, *BEYOND_PLAIN, *STAMPS)
 
 NOT_IN_A_LETTER: Final = (ERROR, ERROR_DETAIL, ORIGIN, UNREADABLE)
-"""Headers of an ingress record that its dead letter replaces or omits."""
+"""Headers of an ingress record that a dead letter replaces or omits."""
 
 
 ALWAYS_READ: Final = (*PLAIN_REQUESTS, ID)
@@ -98,7 +98,7 @@ _MACRO: Final = re.compile(r"\b(has|raw|text)\(([\w-]+)\)")
 
 
 def with_headers(sql: str, places: Mapping[str, str]) -> str:
-    """Replace `has(name)`, `raw(name)`, `text(name)` by SQL of `places`. `{}` becomes the name."""
+    """Replace `has(name)`, `raw(name)`, `text(name)` by the SQL in `places`. `{}` is the name."""
     return _MACRO.sub(lambda found: places[found[1]].format(found[2]), sql)
 
 
@@ -122,7 +122,7 @@ def as_the_proxy_reads(headers: str) -> str:
 
 
 def is_blurred(headers: str) -> str:
-    """Return SQL: whether a name has U+FFFD, or bytes that Java shows as U+FFFD."""
+    """Return SQL: whether a header's name has U+FFFD, or bytes that Java shows as U+FFFD."""
     return rf"contains(array_join({headers}.key, '\n'), {NO_UTF_8})"
 
 
@@ -136,13 +136,13 @@ def count_of_own(headers: str) -> str:
 
 
 def value_of(headers: str, name: str) -> str:
-    """Return SQL of the value of the first header with this name; null without one."""
+    """Return SQL of the value of the first header with this name; null without such a header."""
     return f"get({headers}.value, CAST(array_position({headers}.key, '{name}') - 1 AS int))"
 
 
 # Topic names, and their patterns (`targets.allow`) as regular expressions. `*`, `?` and `[...]`
-# have their meaning in a shell. A pattern meets legal names only, so a character set is written out
-# as its legal members.
+# mean the same as in a shell. A pattern is compared with legal names only, so a character set is
+# written out as its legal members.
 
 LEGAL_CHARACTERS: Final = string.ascii_letters + string.digits + "._-"
 INTERNAL_PREFIX: Final = "__"

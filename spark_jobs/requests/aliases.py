@@ -1,7 +1,7 @@
 """Headers of other schedulers, translated to ours by the tables of docs/aliases.md.
 The translations are added behind the record's own headers. If a record has one of our headers, that
-header wins over other schedulers' headers with the same purpose. Policies without aliases cost
-nothing. In the SQL `has`, `raw` and `text` look up a header by name.
+header wins over other schedulers' headers with the same purpose. For policies without aliases no
+step is added. In the SQL `has`, `raw` and `text` look up a header by name.
 """
 
 from collections.abc import Collection
@@ -24,11 +24,11 @@ LOOKUP: Final = {
     "text": "coalesce(CAST(by_name['{}'].value AS string), '')",
 }
 Check = tuple[str, str]
-"""A code, and SQL of its condition."""
+"""A `timer-error` code, and SQL of its condition."""
 
 
 class Piece(NamedTuple):
-    """One of our headers (or None) and refusals, for records that fulfil `holds` (SQL)."""
+    """A header of ours (or None) and error codes, for records that fulfil `holds` (SQL)."""
 
     holds: str
     name: str | None
@@ -71,7 +71,7 @@ IS_DELETION: Final = f"""
 (value IS NULL AND NOT exists(map_keys(by_name),
   name -> startswith(name, '{names.PREFIX}') AND name NOT IN {quoted(names.STAMPS)}))
 """
-"""Whether etf1 reads a record as the end of a schedule: no value, and no request of ours."""
+"""Whether etf1's scheduler reads a record as a cancel: it has no value, no request of ours."""
 _NO_KEY: Final = (
     "header-unreadable",
     r"key IS NULL OR CAST(key AS string) RLIKE R'\A[ \t\n\r\x0B\f]*\z'",
@@ -81,7 +81,7 @@ _CANCEL: Final = Piece("true", names.CANCEL, "key", (_NO_KEY,))
 
 
 def _time(ours: str, name: str, unit_ms: int = 1, sign: str = "") -> Piece:
-    """Return a time in units. A time before zero counts as zero."""
+    """Return a header with a time in units of `unit_ms`. A negative time counts as zero."""
     number = _number(name, sign)
     length_ms = f"greatest({number}, CAST(0 AS {DECIMAL})) * {unit_ms}"
     is_bad = f"{number} IS NULL OR {length_ms} > {LATEST_MS}"
@@ -113,7 +113,7 @@ def _target_key(name: str) -> Piece:
 
 
 def _karafka() -> tuple[Piece, ...]:
-    """Return a schedule, or its end. A separate key for the partition is refused."""
+    """Return a schedule or its cancel. A separate key for the partition is an error."""
     kind, partition = "text(schedule_source_type)", _number("schedule_target_partition")
     is_served = "(NOT has(schedule_schema_version) OR text(schedule_schema_version) = '1.0.0')"
     ends = f"({is_served} AND {kind} IN ('cancel', 'tombstone'))"
@@ -280,7 +280,7 @@ ALIASES: Final[dict[str, tuple[tuple[str, ...], tuple[Piece, ...]]]] = {
 translation.
 """
 DELETING: Final = "etf1"
-"""This alias reads a record without value and without any request as a cancel."""
+"""The alias that reads a record without value and without any request as a cancel."""
 UNCHANGED: Final = (
     *("partition", "offset", "timestamp_ms", "key", "value", "large_bytes"),
     *("is_blurred", "policy_number"),
@@ -290,7 +290,7 @@ UNCHANGED: Final = (
 def translation(named: Collection[str]) -> list[list[str]]:
     """Return the selects that add the headers for these aliases to a record.
     An alias counts if the record's `policy` names it. `alias_code`: why a record is refused.
-    `raw_letter_hash`: the letter hash of the record as it came, if it differs.
+    `raw_letter_hash`: the letter hash before the translation, if it differs.
     """
     aliases = [name for name in ALIASES if name in named]
     if not aliases:
@@ -354,4 +354,4 @@ CONTRADICTION: Final = first_code(
         f"array_contains({_MATTERS}, '{names.CANCEL}') AND size({_MATTERS}) > 1",
     ),
 )
-"""SQL of a code if pieces contradict each other, or a cancel is not alone."""
+"""SQL of the code if two pieces contradict each other, or a cancel has other requests."""

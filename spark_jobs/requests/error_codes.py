@@ -11,18 +11,18 @@ DECIDED_WHEN_READ: Final = (
     *("delay-too-long", "time-past", "id-bad", "recall-bad", "retry-bad", "transaction-bad"),
     *(HOP_BAD, "purge-bad"),
 )
-"""Codes that depend on the record alone. An accepted record cannot have them."""
+"""Codes that depend on record and policy alone. An accepted record cannot have such a code."""
 TRANSIENT: Final = ("target-unknown", "not-authorised", "partition-unavailable")
 """Codes of dead letters after repeated publish attempts."""
 BELIEVED: Final = (*TRANSIENT, "partition-bad", "too-large", "publish-failed", "body-gone", DEFECT)
-"""Codes that depend on the broker. No topic shows whether they are right."""
+"""Codes that depend on the broker or the proxy. No topic shows whether such a code is right."""
 OVERDUE: Final = "overdue"
 DECIDED_AT_ITS_DUE: Final = (*TRANSIENT, "publish-failed", "body-gone", OVERDUE)
 """A record with such a code was pending until its due: nothing had ended it earlier."""
 TRANSACTION_EXPIRED: Final = "transaction-expired"
 """Only half messages with the outcome `expired` have this code."""
 OF_DEAD_LETTERED: Final = (*DECIDED_WHEN_READ, *BELIEVED, OVERDUE)
-"""Codes of records with the outcome `dead-lettered`."""
+"""Codes in dead letters of records with the outcome `dead-lettered`."""
 
 
 def codes_in(table: str) -> str:

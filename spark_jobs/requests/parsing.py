@@ -1,5 +1,5 @@
 """The request of each ingress record: the audit's own reading of docs/guide.md.
-Each step is one select in SQL, so nothing is computed twice. Conditions keep plain records from the
+Each step is one select in SQL, so nothing is computed twice. For plain records, conditions skip the
 expensive parts. In the SQL `has`, `raw` and `text` look up one of our headers.
 """
 
@@ -52,12 +52,12 @@ CONTROLS: Final = (*TAKE_BACK, *DECISIONS)
 KINDS: Final = (RECORD, names.PREPARE, *DECISIONS, *TAKE_BACK, REFUSED)
 
 CHECKS: Final = "struct<topic:string,first_ms:bigint,interval_ms:bigint,most:bigint>"
-"""Topic of check-backs, time of the first one, interval between them, and their highest number."""
+"""Topic of check-backs, time of the first one, interval, and the most that are sent."""
 PLACE: Final = ("partition", "offset", "timestamp_ms")
 LONGEST_ID_BYTES: Final = 256
 FIRST_MS: Final = 0
 LAST_MS: Final = 2**63 - 1
-"""A purge without times covers all dues from FIRST_MS to LAST_MS."""
+"""A purge without times covers all dues, from FIRST_MS to LAST_MS."""
 LATEST_MS: Final = 10**15 - 1
 """A later timestamp does not come from a clock."""
 LONGEST_HOP_MS: Final = 7 * DAY_MS
@@ -96,7 +96,7 @@ _RECALLED: Final = rf"""
 IF(startswith(text(recall), {_OF_RECALLS}) AND {_NAMED} RLIKE R'\A(0|[1-9][0-9]{{0,17}})\z'
   AND try_cast({_NAMED} AS bigint) < offset, try_cast({_NAMED} AS bigint), NULL)
 """
-"""The offset that a recall names, if an earlier record of the recall's partition, else null."""
+"""The offset that a recall names. Null unless it is an earlier one in the recall's partition."""
 _IS_SERVED: Final = f"""
 (IF(has(transaction), {_serves("transaction")}, NOT has(id) OR {_serves("replace")})
   AND (NOT {_any("retry-group", "attempt")} OR {_serves("retry")}))
@@ -164,7 +164,7 @@ _TRANSACTION_CODE: Final = f"IF(has(transaction) AND NOT {_TAKES_BACK}, {_DECISI
 _MOVE_CODE: Final = codes_in("""
 - hop-bad: (has(hop-fires) OR has(hop-due)) AND NOT (has(hop-fires) AND has(hop-due))
 """)
-"""A move states both times of the record whose place it takes: when it fires, and its due."""
+"""A move states two times of the record that it replaces: when that fires, and its due."""
 _ASKED_KIND: Final = f"""
 CASE WHEN NOT is_special THEN '{RECORD}'
   WHEN has(cancel) THEN '{CANCELS}' WHEN {_IS_RECALL} THEN '{RECALLS}'
@@ -231,7 +231,7 @@ _ADDRESSED: Final = {
         CAST({digits("text(partition)", 10)} AS int), NULL)""",
     "asked_key": "IF(has(key), raw(key), key)",
 }
-"""Target, partition and key. The last delay counts for all further retries."""
+"""Target, partition and key. Retries beyond the list of delays have the last delay."""
 
 # Times: a point in time beats a delay, and a delay beats a level (docs/guide.md#when).
 
@@ -249,7 +249,7 @@ _TIME: Final = {
       CASE WHEN is_given_up THEN NULL WHEN has(deliver-at) THEN text(deliver-at)
         WHEN has(delay) THEN text(delay) ELSE text(level) END""",
 }
-"""The header with the time that counts. A record that failed too often ends without delay."""
+"""The header whose time counts. A record that failed too often has none, and ends at once."""
 _ASKED_MS: Final = f"""
 CASE WHEN time_name = '{_AT}' THEN coalesce(time_number, {rfc_3339_ms("time_text")})
   WHEN time_name = '{_DELAY}'
@@ -267,20 +267,20 @@ _DUE_CODE: Final = codes_in(f"""
 - time-past: time_name = '{_AT}' AND NOT has(hop-from) AND {_PAST_MS} > policy.max_past_ms
 - delay-too-long: time_name IS NOT NULL AND NOT has(hop-from) AND {_AHEAD_MS} > policy.max_delay_ms
 """)
-"""A record that continues another record was accepted before, so some checks are left out."""
+"""A successor skips the checks against the past and too long delays: it was accepted before."""
 _NOT_BEFORE_MS: Final = f"""
 IF(has(hop-not-before), least({digits("text(hop-not-before)")},
   try_add(timestamp_ms, greatest(policy.max_delay_ms, CAST({LONGEST_HOP_MS} AS bigint)))), NULL)
 """
-"""No record waits longer than this for its next publish attempt."""
+"""The not-before time, at most max_delay_ms (or LONGEST_HOP_MS) after the record was written."""
 _FIRES_MS: Final = f"least(asked_wanted_ms, {_after('policy.roll_after_ms')})"
-"""A record is rewritten before retention deletes it from the ingress."""
+"""A record fires at its time, or before, to be rewritten before retention deletes it."""
 _IMMUNITY_MS: Final = delay_ms("text(check-immunity)")
 _FIRST_CHECK_MS: Final = f"""
 (greatest(timestamp_ms, 0) + least(coalesce({_IMMUNITY_MS}, policy.immunity_ms),
   coalesce(floor(policy.roll_after_ms / 2), policy.max_delay_ms)))
 """
-"""A half message is decided before retention deletes it, so its first check cannot come later."""
+"""The first check comes early enough for a decision before retention deletes the record."""
 _EXPIRES_MS: Final = f"({_FIRST_CHECK_MS} + policy.max_checks * policy.check_interval_ms)"
 """An undecided half message expires one interval after its last check."""
 _CHECKS: Final = f"""
@@ -368,15 +368,16 @@ _ANSWERS: Final = {
 }
 PARSED: Final[Schema] = {name: kind for name, (kind, _) in _ANSWERS.items()}
 """The request of each ingress record.
-`kind`: one of KINDS, null if no policy is known. `code`: why it is refused. `key_number`: the
-number of the key that chooses the partition. `wanted_ms`: the earliest delivery. `fires_ms`: when
-it is delivered or rolled. `hop_from`: the offset of its predecessor, null for a producer's own
-record. `first_offset`: the first record of a successor's hops. `recalled`: the offset that a recall
-names. `needs_proof`: known_key or known_ident must prove that the recall knows the record.
-`ingress_key_hash`: of the key that may prove it. `purge_from_ms`, `purge_to_ms`: the first and last
-due of a purge, whose target is a pattern. `moved_fires_ms`, `moved_due_ms`: the times that a move
-states for its predecessor. `is_blurred`: a header name has U+FFFD, or is not UTF-8. The proxy
-refuses only names that are not UTF-8, but Java shows both alike.
+`kind`: one of KINDS, null if no policy is known. `code`: the `timer-error` code if it is refused.
+`key_number`: the number of the key that chooses the partition. `wanted_ms`: the earliest delivery.
+`fires_ms`: when it is delivered or rolled. `hop_from`: the offset of its predecessor, null for a
+producer's own record. `first_offset`: for a successor, the offset of the first record in its hops.
+`recalled`: the offset that a recall names. `needs_proof`: whether the recall must prove that it
+knows that record, by the record's key (`known_key`) or id (`known_ident`). `ingress_key_hash`: the
+hash of the record's own key in the ingress. `purge_from_ms`, `purge_to_ms`: the first and last due
+of a purge, whose target is a pattern. `moved_fires_ms`, `moved_due_ms`: the times that a move gives
+for its predecessor. `is_blurred`: a header name has U+FFFD, or is not UTF-8. The proxy refuses only
+names that are not UTF-8, but Java shows both alike.
 """
 
 
@@ -403,7 +404,7 @@ _IS_SPECIAL: Final = f"""
 (size(special_names) > 0 OR ({_OWN_ID} IS NOT NULL
   AND ({_bad_ident(f"{_OWN_ID}.value")} OR NOT {_serves("replace")})))
 """
-"""Whether the record asks for more than plain delivery. A bad id comes before other errors."""
+"""Whether the record asks for more than plain delivery. A bad id or an id not served counts."""
 
 
 def _as(columns: Mapping[str, str]) -> Iterable[str]:
@@ -423,7 +424,7 @@ _BY_NAME: Final = {
     "letter_hash": letter_hash("key", "headers"),
     "size_bytes": content_bytes("key", "value", "large_bytes"),
 }
-"""Headers by name, and fingerprints. The content is dropped, because each step copies columns."""
+"""Headers by name, and fingerprints. Later steps copy columns, so they lack the content."""
 _ATTEMPT: Final = f"IF(has(attempt), {digits('text(attempt)', 9)}, CAST(0 AS bigint))"
 _RULE: Final = f"coalesce(policy.retry_groups[{_GROUP}], policy.retry)"
 _HOP: Final = f"""
@@ -470,7 +471,7 @@ STEPS: Final = (
     ("*", f"{_OWN_HOP} AS own_hop"),
     [f"CAST({sql} AS {kind}) AS {name}" for name, (kind, sql) in _ANSWERS.items()],
 )
-"""All steps once the number of the policy is known."""
+"""All steps after the policy's number was added to each record."""
 
 
 def parsed(records: DataFrame, policies: Policies) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Policies: the settings by which records were accepted, each in force from an offset on.
+"""Policies: the settings by which the proxy reads records, each in force from an offset on.
 The settings topic holds a policy's JSON under its digest. Committed metadata names the first offset
 of each digest (docs/exactly-once.md#3-ingestion-is-a-pure-function).
 """
@@ -39,7 +39,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "serves": None,
     "proves_recalls": False,
 }
-"""Values for a policy that is older than the field."""
+"""Values of fields that an older policy does not have."""
 ALWAYS_THERE: Final = frozenset(
     {"levels_ms", "max_delay_ms", "allow", "deny", "own_topics", "protocol"}
 )
@@ -84,8 +84,8 @@ POLICY: Final[Schema] = {
 }
 """A policy as the rules read it.
 `allow`, `deny`, `reserved`, `marks`: Java regular expressions of topics. Null allows all, denies
-none, reserves none. `named`: the entries of `allow`, which are never reserved. `retry`: the rule of
-groups outside `retry_groups`. `hop_inner`, `hop_outer`: the key that signs the proxy's own records;
+none, reserves none. `named`: the entries of `allow`; topics named there are
+never reserved. `retry`: the rule of groups outside `retry_groups`. `hop_inner`, `hop_outer`: the key that signs the proxy's own records;
 null without signatures. `recalls_in`: the ingress topic; null without recalls. `checks_groups`:
 consumer groups must be named or allowed. `serves`: the requests beyond delivery that producers may
 make; null for all. `proves_recalls`: a recall must have the key or id of its record.
@@ -93,7 +93,7 @@ make; null for all. `proves_recalls`: a recall must have the key or id of its re
 
 
 class InForce(NamedTuple):
-    """A policy's digest, in force in a partition from this offset on."""
+    """The digest of a policy, which is in force in a partition from this offset on."""
 
     partition: int
     first_offset: int
@@ -108,7 +108,7 @@ class Policies(NamedTuple):
     aliases: frozenset[str]
 
     def column(self, number: str) -> Column:
-        """Return POLICY as a struct, looked up in a constant: records carry only its number."""
+        """Return POLICY as a struct, looked up in a constant. Records have only the number."""
         kind = f"array<struct<{columns_of(POLICY)}>>"
         return f.get(f.from_json(f.lit(self.texts), kind, {"mode": "FAILFAST"}), f.col(number))
 
@@ -119,7 +119,7 @@ def policies(
     in_force: Iterable[InForce],
     hop_keys: HopKeys = NO_KEYS,
 ) -> Policies:
-    """Return the policies for these JSON texts, by digest. Raises NotOurs."""
+    """Return the policies. `texts`: JSON by digest. Raises NotOurs."""
     ranges = sorted(in_force)
     digests = sorted({this.digest for this in ranges})
     read = [_fields(digest, texts.get(digest), hop_keys) for digest in digests]
@@ -134,7 +134,7 @@ def policies(
 
 
 def least_attempts(texts: Mapping[str, str]) -> int:
-    """Return the smallest number of publish attempts in these policies. Skip other texts."""
+    """Return the smallest number of publish attempts in these policies. Skip unreadable texts."""
     found = list[int]()
     for text in texts.values():
         with suppress(ValueError, TypeError):

@@ -1,6 +1,6 @@
-"""Times in headers as SQL: SQL of a text in, SQL of milliseconds (bigint) out.
-Unreadable times are null. A unit is never guessed from magnitude. Fractions of a millisecond are
-rounded up (docs/guide.md#when). Most texts are digits, which need no regular expression.
+"""Times in headers as SQL. Each function takes SQL of a text, and returns SQL of ms (bigint).
+Unreadable times are null. A number's unit is never guessed from its size. Fractions of a
+millisecond are rounded up (docs/guide.md#when). Most texts are digits, which need no regular expression.
 """
 
 from typing import Final
@@ -30,8 +30,8 @@ def digits(text: str, longest: int = MAX_DIGITS) -> str:
 
 
 def plain_digits(text: str) -> str:
-    """Return SQL of the same number without a regular expression.
-    A cast alone would accept signs and fractions.
+    """Return SQL of the same number as `digits`, without a regular expression.
+    A cast alone would accept signs and fractions, too.
     """
     return f"""
       IF({text} BETWEEN '0' AND '9~' AND substring({text}, -1, 1) BETWEEN '0' AND '9'
@@ -50,7 +50,7 @@ def worded_delay_ms(text: str) -> str:
 
 
 def level_ms(level: str, levels_ms: str) -> str:
-    """Return SQL of the delay for a level: 1 to n of an array, 0 for none, n for all above."""
+    """Return SQL of the delay for a level: 0 is no delay, all levels above n count as n."""
     highest = f"size({levels_ms})"
     return f"""
       CASE WHEN {level} = 0 THEN CAST(0 AS bigint)
@@ -73,7 +73,7 @@ def rfc_3339_ms(text: str) -> str:
 
 
 def _with_unit_ms(text: str) -> str:
-    """Return SQL of a number and its unit. A product that overflows is FOREVER_MS."""
+    """Return SQL of the ms in a number with a unit, or of FOREVER_MS if they overflow."""
     number, unit = (f"regexp_extract({text}, {WITH_UNIT}, {group})" for group in (1, 2))
     units = ", ".join(f"'{name}', {unit_ms}" for name, unit_ms in UNITS_MS.items())
     product = f"try_multiply(try_cast({number} AS bigint), element_at(map({units}), {unit}))"

@@ -32,7 +32,7 @@ LATE_TICKS_MS: Final = (
 )
 POINTS_PER_INCH: Final = 72
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 24, 34
-"""Margins in points, the same in all charts, so that their times are in line."""
+"""Margins in points. All charts have the same, so that equal times are below each other."""
 ROW: Final = 30
 NO_LEGEND: Final = 6
 STYLE: Final[dict[Any, Any]] = {
@@ -48,11 +48,11 @@ STYLE: Final[dict[Any, Any]] = {
 }
 ONLY_IN_FILES: Final = re.compile(r"<metadata>.*?</metadata>|(?<=<g) id=\"[^\"]*\"", re.DOTALL)
 DECIMALS: Final = re.compile(r"(\d+\.\d\d)\d+(?![\d<])")
-"""The third and further decimals of a coordinate, which are invisible. Labels are not matched."""
+"""Matches the invisible decimals of a coordinate, from the third on, and no labels."""
 
 
 class Width(NamedTuple):
-    """A chart's width: its name in the style sheet, its points, and the limit of times shown."""
+    """A chart's width: its name in the style sheet, its points, and the most times on its axis."""
 
     name: str
     points: int
@@ -122,7 +122,7 @@ class Plan(NamedTuple):
     title: str
     draw: Callable[[Sequence[Axes], Timeline], None]
     heights: Callable[[Timeline], Sequence[int]]
-    """Return the panels' heights. Empty if there is nothing to draw."""
+    """Return the heights of the panels, none if there is nothing to draw."""
     above: int = TOP
 
 

@@ -1,4 +1,4 @@
-"""Numbers and moments for people, and small frames on a terminal."""
+"""Numbers and points in time as people read them, and small frames on a terminal."""
 
 import json
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ MOMENTS: Final = frozenset(
     {"asked_ms", "at_ms", "audit_at_ms", "delivered_ms", "due_from_ms", "due_ms", "ended_ms"}
     | {"first_ms", "last_ms", "timestamp_ms", "until_ms"}
 )
-"""Columns with points in time. STARTS are shown to the minute. Others in `_ms` are durations."""
+"""Columns with points in time. STARTS are shown to the minute. Other `_ms` are durations."""
 
 
 def thousands(number: int) -> str:

@@ -41,7 +41,7 @@ def report_page(results: Results) -> str:
             max(0, one.start - one.log_start) + max(0, one.log_end - max(one.end, one.log_start))
             for one in ranges
         ),
-        # Half messages are compared with their check-backs only if the whole ingress is there.
+        # Half messages are compared with their check-backs only if no ingress record is deleted.
         halves=results.counts.sum("halves") if any(row.log_start for row in ranges) else 0,
         charts=_charts(results.timeline),
         targets=[{"target": target, **late._asdict()} for target, late in results.by_target],

@@ -56,7 +56,7 @@ _COUNTS: Final = {
     "behind": "overdue_ms IS NOT NULL",
     "halves": "kind = 'prepare'",
 }
-"""`given`: records read. `attested`: with the broker's time. `behind`: due and not ended."""
+"""`given`: records read. `attested`: ends with the broker's time. `behind`: due and not ended."""
 _TIMES: Final = {
     "first_ms": "min(least(due, ended, wrong))",
     "first_written_ms": "min(written)",
@@ -112,25 +112,25 @@ class VerdictCounts:
 
 
 def hash_sums(columns: Iterable[str]) -> list[Column]:
-    """Return the aggregates for `hash_of`."""
+    """Return aggregates over these columns, from which `hash_of` makes a hash."""
     found = [f.col(name) for name in columns]
     hashed = f.xxhash64(*found, *[one.isNull() for one in found]).cast("decimal(38,0)")
     return [f.count("*").alias("rows"), f.sum(hashed).alias("hash")]
 
 
 def hash_of(sums: Iterable[Row]) -> TableHash:
-    """Return the hash of rows by their `hash_sums`, in any order."""
+    """Return a hash of rows from their `hash_sums`. The order of rows does not matter."""
     found = [(row.rows, int(row.hash or 0)) for row in sums]
     return TableHash(sum(rows for rows, _ in found), str(sum(hashed for _, hashed in found)))
 
 
-# Two Delta tables. AUDIT, the audit that wrote a row, comes first in each. The newest verdict of a
-# record counts. The table of violations also has the commands that show them.
+# Two Delta tables: verdicts and violations. The first columns (AUDIT) name the audit that wrote the
+# row. The newest verdict of a record counts. Violations also have the commands that show them.
 
 VERDICTS_TABLE: Final = "verdicts"
 VIOLATIONS_TABLE: Final = "violations"
 AUDIT: Final[Schema] = {"audit": "string", "audit_at_ms": "bigint"}
-"""The audit's name and instant."""
+"""Name and instant of the audit that wrote a row."""
 VIOLATION: Final[Schema] = {**VERDICTS, "look": "string"}
 FOLDERS: Final = ("audit",)
 SHOW_ALL: Final = (
@@ -265,7 +265,7 @@ def _summary(
 
 
 def _not_judged(counts: VerdictCounts, written: DataFrame, audited: Audited) -> dict[str, int]:
-    """Return the number of unjudged records by reason. Deleted records count by offset."""
+    """Return the number of unjudged records by reason. For deleted records, offsets are counted."""
     unsure, found = counts.sum("unsure"), dict[str, int]()
     if unsure:
         reasons = written.where(IS_UNSURE).groupBy("detail").count()
@@ -279,7 +279,7 @@ def _not_judged(counts: VerdictCounts, written: DataFrame, audited: Audited) -> 
 
 
 NEWEST: Final[Schema] = {**AUDIT, **VERDICTS}
-"""The newest verdict of each record, with the audit that gave it."""
+"""Columns of the newest verdict of each record, with the audit that gave it."""
 
 
 def newest_of_chain(history: History) -> DataFrame:

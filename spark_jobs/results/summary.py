@@ -23,11 +23,11 @@ from spark_jobs.verdicts.verdict_names import ARRIVED, PENDING
 
 MINUTE_MS: Final = 60_000
 EXACTNESS: Final = 10_000
-"""percentile_approx misses the rank by at most 1 / EXACTNESS."""
+"""percentile_approx may miss the wanted rank by 1 / EXACTNESS of the number of rows."""
 _FIGURES: Final = ("records", "ranked[0] AS p50_ms", "ranked[1] AS p99_ms", "max_ms")
 _GROUPS: Final = ("has_arrived", "target", "step")
 _OF_ARRIVED, _OF_TARGETS, _OF_STEPS = 0b011, 0b101, 0b110
-"""Spark's numbers of the grouping sets: a bit for each of _GROUPS that is left out."""
+"""Spark's numbers for the grouping sets. Each bit stands for a column of _GROUPS left out."""
 
 
 class Figures(NamedTuple):
@@ -40,16 +40,16 @@ class Figures(NamedTuple):
 
 
 class Lateness(NamedTuple):
-    """Lateness of an audit's deliveries: of all, by target and by step of a time axis."""
+    """Lateness of an audit's deliveries: of all, of each target, and of each step of time."""
 
     arrived: Figures | None
-    """For correct deliveries (ARRIVED); None without any."""
+    """Figures of all correct deliveries (ARRIVED); None if there is no such delivery."""
     by_target: Mapping[str, Figures]
     by_step: Mapping[int, Figures]
 
 
 def lateness(verdicts: DataFrame, step: Column) -> Lateness:
-    """Return the lateness of VERDICTS, by one query. `step`: the number of a record's step."""
+    """Return the lateness of VERDICTS, with one query. `step`: the number of a record's step."""
     late = verdicts.where("lateness_ms IS NOT NULL").select(
         f.expr(f"verdict IN {quoted(ARRIVED)}").alias("has_arrived"),
         "target",
@@ -75,7 +75,7 @@ def by_minute(verdicts: DataFrame, *beside: str) -> DataFrame:
 
 
 def _counted() -> list[Column]:
-    """Return the aggregates of _FIGURES. One sketch serves both percentiles."""
+    """Return the aggregates of _FIGURES. Both percentiles come from one sketch."""
     late = f.col("lateness_ms")
     return [
         f.count(late).alias("records"),
@@ -94,7 +94,7 @@ WORDS: Final = {
     NOT_ALL_JUDGED: "held as far as could be judged",
 }
 LatenessMs = dict[str, int | None]
-"""p50, p99 and max, in ms; null without a delivery."""
+"""Lateness by `p50`, `p99` and `max`, in ms; null without a delivery."""
 
 
 class AuditedRange(NamedTuple):
@@ -126,8 +126,8 @@ class Audited:
 @dataclass(frozen=True, slots=True)
 class Summary:
     """The figures of an audit.
-    `late`, `overdue`: records beyond the lateness limit, which are violations. If there is no
-    limit, records beyond USUAL_MS.
+    `late`, `overdue`: records beyond the lateness limit, which are violations; without a limit,
+    records beyond USUAL_MS, which are none.
     `until_ms`: all records up to it are judged. `not_judged`: counts by reason. `attested`,
     `claimed`: deliveries with the broker's time, and with the proxy's. `believed`: dead letters
     whose reason no topic shows. `control`: records read and judged, by ingress partition.
@@ -192,7 +192,7 @@ class Summary:
 
 
 NO_VERDICTS: Final = Summary({}, 0, {}, {}, 0, 0, 0, {}, Audited("", "", 0, ()))
-"""The summary of a portion that is not judged yet."""
+"""The summary of a portion, whose records are not judged yet."""
 
 
 def with_pending(summary: Summary, count: int) -> Summary:
@@ -201,8 +201,8 @@ def with_pending(summary: Summary, count: int) -> Summary:
     return replace(summary, verdicts={**summary.verdicts, PENDING: pending})
 
 
-# The audits of one location. The Delta table `audits` has a row for each audit, written last.
-# Without this row an audit does not exist, even if other tables have its rows. On this machine's
+# The audits of one location. The Delta table `audits` has a row for each audit. It is written last.
+# Without it an audit does not exist, even if other tables have rows of the audit. On this machine's
 # disk, the newest audit's report and figures lie beside the tables as files.
 
 TABLE: Final = "audits"
@@ -221,7 +221,7 @@ AUDITS: Final[Schema] = {
 }
 """A row for each audit.
 `audit`: its name. Names sort by time. `at_ms`: the audited instant. `until_ms`: all records up to
-it are judged. `goes_on_from`: the audit that this audit continues, null if it read everything.
+it are judged. `goes_on_from`: the audit that this one continues, null if it read all records.
 `result`: as in `summary.json`, or PORTION. `read`: the progress. `open_version`: the version of the
 table `open`. Both are null if options limited the audit, and no audit continues it. `summary`,
 `repeat_inputs`: the texts of the files. `report`: the page.
@@ -230,12 +230,12 @@ SUMMARY: Final = "summary.json"
 REPORT: Final = "report.html"
 REPEAT: Final = "repeat.json"
 PORTION: Final = "portion"
-"""The result of a row that is no audit. The next audit judges its records."""
+"""The `result` of a row for a portion. The next audit judges the records of the portion."""
 
 
 @dataclass(frozen=True, slots=True)
 class MadeAudit:
-    """An audit that others can continue."""
+    """An audit that another audit can continue."""
 
     name: str
     read: ReadSoFar
@@ -338,7 +338,7 @@ def gone_on_from(read: ReadSoFar, open_version: int) -> dict[str, Any]:
 
 
 def check_place(place: Location) -> None:
-    """Raise `ResultsRefused` if a local folder holds something else, or is not writable."""
+    """Raise `ResultsRefused` if a local folder has other files than results, or is not writable."""
     folder = place.folder
     if folder is None:
         return

@@ -14,14 +14,14 @@ from spark_jobs.verdicts.verdict_names import NOT_DONE
 
 MOST_STEPS: Final = 240
 CALENDAR_MS: Final = (0, 250_000_000_000_000)
-"""Times with a date: until the year 9892."""
+"""First and last time (epoch ms) that is shown as a date: until the year 9892."""
 STEPS_MS: Final = (
     *(100, 250, 500, 1_000, 5_000, 10_000, 30_000, 60_000, 300_000, 600_000, 1_800_000),
     *(3_600_000, 21_600_000, 86_400_000, 604_800_000, 2_592_000_000),
 )
 _IS_DONE: Final = f"verdict NOT IN {quoted(NOT_DONE)}"
 _DUE_FROM: Final = "delivered_ms - lateness_ms"
-"""When a delivered record was due, but not before it was written."""
+"""The time at which a delivered record was due, or was written if that was later."""
 TIMES: Final = {
     "due": f"IF({_IS_DONE}, {_DUE_FROM}, NULL)",
     "written": f"IF(ended_ms IS NOT NULL OR NOT {_IS_DONE}, timestamp_ms, NULL)",
@@ -29,11 +29,11 @@ TIMES: Final = {
     "wrong": "IF(is_violation, coalesce(greatest(due_ms, timestamp_ms), ended_ms), NULL)",
 }
 """SQL of the times of a record, epoch ms.
-`due`: when a delivered record was due. A record is pending from `written` to `ended`. If it is done
-without a visible end, both are null. `wrong`: when a violation was due, or its end was written.
+`due`: of a delivered record. A record is pending from `written` to `ended`. Both are null if it is
+done and no end is seen. `wrong`: when a violation was due, or when its end was written.
 """
 _COUNTED: Final = ("+", "-", "-due")
-"""Names for written records, records that ended without delivery, and deliveries.
+"""Names in a count by verdict, for written records, records ended otherwise, and deliveries.
 No verdict has such a name.
 """
 _EVENTS: Final = ("written, '+'", "ended, IF(due IS NULL, '-', '-due')", "wrong, verdict")
@@ -68,7 +68,7 @@ class Timeline(NamedTuple):
 
 
 def timed(verdicts: DataFrame, at_ms: int) -> DataFrame:
-    """Return VERDICTS of an audit at `at_ms`, with TIMES. Later violations count at `at_ms`."""
+    """Return VERDICTS of an audit at `at_ms`, with TIMES. Violations after `at_ms` count then."""
     low, high = CALENDAR_MS
     most = {**dict.fromkeys(TIMES, high), "wrong": at_ms}
     within = [
@@ -79,7 +79,7 @@ def timed(verdicts: DataFrame, at_ms: int) -> DataFrame:
 
 
 def axis_of(start_ms: int | None, last_ms: int | None) -> Axis | None:
-    """Return the axis from the first due or end on. Earlier records are pending at its start."""
+    """Return the axis from the first due or end on. Older records are pending at its start."""
     if start_ms is None or last_ms is None:
         return None
     span_ms = last_ms - start_ms

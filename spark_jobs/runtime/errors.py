@@ -37,7 +37,7 @@ class TopicMissing(AuditError):
 
 
 class NothingCommitted(AuditError):
-    """The group has no committed offset."""
+    """The proxy's consumer group has no committed offset."""
 
 
 class NotOurs(AuditError):
@@ -45,7 +45,7 @@ class NotOurs(AuditError):
 
 
 class RangeRefused(AuditError):
-    """The range is not in the log, or cannot be read."""
+    """The range of offsets is not in the log, or cannot be read."""
 
 
 class IngressGrew(AuditError):
@@ -53,7 +53,7 @@ class IngressGrew(AuditError):
 
 
 class StillOpen(AuditError):
-    """A transaction stayed open."""
+    """A transaction stayed open for too long."""
 
 
 class ResultsRefused(AuditError):
@@ -61,7 +61,7 @@ class ResultsRefused(AuditError):
 
 
 class QuestionRefused(AuditError):
-    """The question does not exist, or does not take these values."""
+    """The question does not exist, or does not have these parameters."""
 
 
 CAUSES: Final = (
@@ -125,7 +125,7 @@ CAUSES: Final = (
         BrokerUnreachable("The broker stopped answering.", "Run the audit again."),
     ),
 )
-"""Parts of Spark's messages, and the errors to raise for them. The first match counts."""
+"""Parts of Spark's messages, and the error to raise for each. The first match counts."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Frames with agreed columns, intermediate tables, and places of results."""
+"""Frames with given columns, intermediate tables, and locations of results."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def conformed(
 
 
 def local_rows(spark: SparkSession, rows: Iterable[Mapping[str, Any]], schema: Schema) -> DataFrame:
-    """Return a frame of rows that JSON can hold.
+    """Return a frame of rows, whose values JSON can hold.
     The rows are one literal, because `createDataFrame` needs Python on the workers. Spark knows
     that a frame without rows is empty, and skips joins with it.
     """
@@ -59,7 +59,7 @@ ON_THIS_MACHINE: Final = "file://"
 
 
 class Location(NamedTuple):
-    """A place of results by its URI, such as `file:///srv/audits`, `hdfs://…` or `s3a://…`.
+    """A location of results by its URI, such as `file:///srv/audits`, `hdfs://…` or `s3a://…`.
     A local URI is not escaped: for Hadoop an escaped blank is part of the name.
     """
 
@@ -73,13 +73,13 @@ class Location(NamedTuple):
 
     @property
     def folder(self) -> Path | None:
-        """The folder if the place is on this machine, else None."""
+        """The folder if the location is on this machine, else None."""
         is_here = self.uri.startswith(f"{ON_THIS_MACHINE}/")
         return Path(self.uri[len(ON_THIS_MACHINE) :]) if is_here else None
 
 
 def location(text: str | Path) -> Location:
-    """Return the place for a local path or a URI."""
+    """Return the location for a local path or a URI."""
     if isinstance(text, str) and URI.fullmatch(text):
         return Location(text.rstrip("/"))
     return Location(f"{ON_THIS_MACHINE}{Path(text).absolute()}")
@@ -88,7 +88,7 @@ def location(text: str | Path) -> Location:
 INTERMEDIATE: Final = ".intermediate"
 OURS: Final = "audit_"
 LEFT_OVER_S: Final = 2 * 86_400
-"""No audit takes this long between two tables."""
+"""Intermediate tables of this age are left over: no audit pauses that long between two."""
 
 Materialise: TypeAlias = Callable[[DataFrame], DataFrame]
 """Computes a frame immediately. Frames made from the result do not repeat its steps."""
@@ -96,7 +96,7 @@ Materialise: TypeAlias = Callable[[DataFrame], DataFrame]
 
 @contextmanager
 def materialising(spark: SparkSession, place: Location) -> Iterator[Materialise]:
-    """Yield a `Materialise` whose tables lie within `place` until it ends.
+    """Yield a `Materialise`. Its tables lie within `place` until the context ends.
     The session's catalog drops the tables, on every file system. A killed job leaves its tables
     under `.intermediate`: on this machine for two days, elsewhere until somebody deletes them.
     """

@@ -58,7 +58,7 @@ ASK_TIMEOUT_S: Final = 30
 
 def java_home(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder for JAVA_HOME. Raises `SparkUnusable`.
-    The folder that the environment names is returned if it is suitable, else one with our script.
+    If the folder in the environment is suitable, return it, else the folder with our script.
     """
     named = environment.get("JAVA_HOME", "")
     if named and _serves(Path(named)):
@@ -99,7 +99,7 @@ def _wrapped(program: Path, cache: Path) -> Path:
     wrapper = home / "bin" / "java"
     if not os.access(wrapper, os.X_OK) or wrapper.read_text("utf-8") != script:
         wrapper.parent.mkdir(parents=True, exist_ok=True)
-        # Jobs that start meanwhile must find the old file or the new one, never a part.
+        # A job that starts meanwhile must find the old file or the new one, never a part of it.
         number, name = tempfile.mkstemp(dir=wrapper.parent, prefix=".java-", text=True)
         with os.fdopen(number, "w", encoding="utf-8") as arriving:
             arriving.write(script)
@@ -122,11 +122,11 @@ TWO_COMPILERS: Final = (
     "-XX:Tier4BackEdgeThreshold=400000",
 )
 """Spark generates hundreds of long methods that run for seconds. Java compiles even these.
-With Java's own thresholds the second compiler takes half a core. At ten times these thresholds it
-gets only the methods that run most.
+With Java's own thresholds the second compiler takes half a core. With ten times these thresholds
+it compiles only the methods that run most.
 """
 COLLECTOR: Final = "-XX:+UseParallelGC"
-"""A job's objects are garbage within a second. Throughput counts, not the length of pauses."""
+"""Most objects of a job live for less than a second. Long pauses of the collector do not matter."""
 _OTHER_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
 _JAVA_SETTINGS: Final = (
     "JAVA_TOOL_OPTIONS",
@@ -140,7 +140,7 @@ Spark's default of 200 partitions takes a minute even if there are no records.
 """
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 RECORDS_A_PARTITION: Final = 300_000
-"""Records for one shuffle partition. In an audit they take about 80 MB."""
+"""Records in one shuffle partition. This many take about 80 MB in an audit."""
 WHAT_JOBS_REST_ON: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
@@ -153,17 +153,17 @@ WHAT_JOBS_REST_ON: Final = {
 }
 """Settings of every session.
 mapKeyDedupPolicy: a repeated header counts with its last value.
-hugeMethodLimit: executors lack TWO_COMPILERS, so their Java compiles no method above 8,000 bytes.
+hugeMethodLimit: without TWO_COMPILERS, which executors lack, Java compiles no method above 8,000 B.
 icu: it takes seconds to start, and the jobs change the case of hexadecimal digits only.
-objectHashAggregate: figures by minute have many small groups, which need no sorting.
-dynamicPartitionPruning: it took minutes, and helps no job, as no table is partitioned by join keys.
+objectHashAggregate: figures by minute have many small groups. They are not sorted.
+dynamicPartitionPruning: it took minutes, and helps no job: no table is partitioned by join keys.
 """
 INTERPRETED: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-"""Settings for a few thousand records: compiling and replanning take longer than they save."""
+"""Settings for a few thousand records, where compiling and replanning cost more than they save."""
 DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -174,7 +174,7 @@ KEEPS_NO_RECORDS: Final = {
     for cache in ("cache", "fetchedData.cache")
     for time in ("timeout", "evictorThreadRunInterval")
 }
-"""Spark's Kafka reader keeps records for five minutes, unless set. Large ones may fill memory."""
+"""By default, Spark's Kafka reader keeps records for five minutes. Large ones may fill memory."""
 QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -259,7 +259,7 @@ def size_shuffles(session: SparkSession, records: int) -> None:
 
 
 def java_options(environment: Mapping[str, str], *, is_short: bool) -> list[str]:
-    """Return Java's options. Two collectors are an error, so one in the environment wins."""
+    """Return Java's options. Java accepts one collector only, so one in the environment counts."""
     given = " ".join(environment.get(name, "") for name in _JAVA_SETTINGS)
     collector = [] if _OTHER_COLLECTOR.search(given) else [COLLECTOR]
     return [*collector, *(ONE_COMPILER if is_short else TWO_COMPILERS)]
