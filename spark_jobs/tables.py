@@ -83,7 +83,7 @@ class Tables:
         self._spark.sql(f"DELETE FROM {self._named(name)} WHERE {where}").collect()  # noqa: S608
 
     def delete_matching(self, name: str, others: DataFrame, where: str) -> None:
-        """Delete rows `here` that match a row `there`, in `others`. `where`: SQL of the condition."""
+        """Delete rows (`here`) that match a row of `others` (`there`). `where`: the condition."""
         merge = f"MERGE INTO {self._named(name)} AS here USING {{others}} AS there ON {where}"
         self._spark.sql(f"{merge} WHEN MATCHED THEN DELETE", others=others).collect()
 

@@ -84,11 +84,12 @@ POLICY: Final[Schema] = {
 }
 """A policy as the rules read it.
 `allow`, `deny`, `reserved`, `marks`: Java regular expressions of topics. Null allows all, denies
-none, reserves none. `named`: the entries of `allow`; topics named there are
-never reserved. `retry`: the rule of groups outside `retry_groups`. `hop_inner`, `hop_outer`: the key that signs the proxy's own records;
-null without signatures. `recalls_in`: the ingress topic; null without recalls. `checks_groups`:
-consumer groups must be named or allowed. `serves`: the requests beyond delivery that producers may
-make; null for all. `proves_recalls`: a recall must have the key or id of its record.
+none, reserves none. `named`: the entries of `allow`; topics named there are never reserved.
+`retry`: the rule of groups outside `retry_groups`. `hop_inner`, `hop_outer`: the key that signs the
+proxy's own records; null without signatures. `recalls_in`: the ingress topic; null without recalls.
+`checks_groups`: whether consumer groups must be named or allowed. `serves`: the requests beyond
+delivery that producers may make; null for all. `proves_recalls`: whether a recall must have the key
+or id of its record.
 """
 
 

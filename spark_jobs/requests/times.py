@@ -1,6 +1,7 @@
 """Times in headers as SQL. Each function takes SQL of a text, and returns SQL of ms (bigint).
 Unreadable times are null. A number's unit is never guessed from its size. Fractions of a
-millisecond are rounded up (docs/guide.md#when). Most texts are digits, which need no regular expression.
+millisecond are rounded up (docs/guide.md#when). Most texts are digits, which need no regular
+expression.
 """
 
 from typing import Final

@@ -81,7 +81,7 @@ class Run(NamedTuple):
     """Position of the previous run in the chain, or -1."""
     records: int
     head: Head
-    """What the wheel slot held when this was the newest run of its chain."""
+    """The content of the wheel slot when this run was the newest of its chain."""
     rows: Rows
 
     def upto(self, fires_ms: int, offset: int) -> int:

@@ -249,7 +249,7 @@ class ChainWriter:
 
     def __init__(self, wheel: TimerWheel, log: TimerLog) -> None:
         self.live: Counter[int] = Counter()
-        """By how many the live records of each segment change."""
+        """For each segment: the number of its new live records, minus those that are dead."""
         self._wheel = wheel
         self._log = log
         self._index: npt.NDArray[np.int32] = np.full(wheel.slots, -1, np.int32)
