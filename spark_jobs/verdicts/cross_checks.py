@@ -40,9 +40,10 @@ CASE WHEN {HAS_FIRED} AND next_opener.kind NOT IN {quoted(TAKE_BACK)}
     'wanted_ms', NULL, 'topic', NULL, 'bytes', NULL) END
 """
 """SQL: the check against other records that a verdict needs, or null.
-`order`: the next record with the id was written before this record fired, so the proxy may have
-read it by then. `size`: the record was too large for its target, which may have taken others of
-that size. `missed`: a recall or move says `missed`, but its record may have ended later.
+`order`: the next record with the id was written before this record fired. So the proxy may have
+read the next record by then. `size`: the record was too large for its target, but the target may
+have taken others of that size. `missed`: a recall or move says `missed`, but the record that it
+names may have ended later.
 """
 _KNOWN: Final = "IF(request IS NULL, NULL, {})"
 SIGHT: Final = {
@@ -55,8 +56,8 @@ SIGHT: Final = {
     "key_hash": "IF(request.kind IS NULL, NULL, coalesce(request.ingress_key_hash, 0))",
 }
 """Facts of each record by which others are checked; null if the ingress has no such record.
-`own_end_ms`: when the record ended without another record's effect. `took_topic`, `took_bytes`:
-target and size of its delivery. `key_hash`: the hash of its ingress key, 0 if there is no key, null
+`own_end_ms`: when the record ended, if no other record ended it. `took_topic`, `took_bytes`: target
+and size of its delivery. `key_hash`: the hash of its ingress key, 0 if there is no key, null
 if its request is unknown.
 """
 BLOCK: Final = 1024
@@ -77,7 +78,7 @@ _TOOK_MORE: Final = sentence(
 
 
 def contradicted(checks: DataFrame, kinds: Collection[str], sighted: DataFrame) -> list[DataFrame]:
-    """Return contradicted verdicts: partition, offset and `why_wrong`."""
+    """Return partition and offset of verdicts that other records contradict, and `why_wrong`."""
     found = checks.select("partition", "offset", "cross_check.*")
     looks = {
         ORDER: (_ignored, _READ_AFTER),
@@ -94,7 +95,7 @@ def contradicted(checks: DataFrame, kinds: Collection[str], sighted: DataFrame) 
 
 
 def amended(verdicts: DataFrame, wrong: Sequence[DataFrame], materialise: Materialise) -> DataFrame:
-    """Return the verdicts. A sound verdict becomes a violation if `wrong` says `why_wrong`."""
+    """Return the verdicts. A verdict that is no violation becomes one if `wrong` has its record."""
     found = reduce(DataFrame.unionByName, wrong)
     once = materialise(
         found.groupBy("partition", "offset").agg(f.min("why_wrong").alias("why_wrong"))
@@ -113,7 +114,7 @@ def amended(verdicts: DataFrame, wrong: Sequence[DataFrame], materialise: Materi
 
 def _ignored(checks: DataFrame, sighted: DataFrame) -> DataFrame:
     """Return records that fired after the proxy had read the next record with their id.
-    It had read that record if the record, or any record at a later offset, had ended.
+    It had read the next record if that record, or any record at a later offset, had ended.
     """
     ended = sighted.filter("ended_ms IS NOT NULL").selectExpr(
         "partition", "offset AS other", f"offset DIV {BLOCK} AS block", "ended_ms"

@@ -62,9 +62,9 @@ from spark_jobs.verdicts.rules import (
 )
 from spark_jobs.verdicts.verdict_names import ARRIVED, NOT_DONE, VIOLATIONS
 
-# Records of one ingress partition with the same due are delivered in the order of writing, within a
-# target partition (docs/guide.md#what-arrives). Rewritten records and half messages have no place
-# in this order.
+# Records of one ingress partition that have the same due and the same target partition are
+# delivered in the order of writing (docs/guide.md#what-arrives). Rewritten records and half
+# messages have no place in this order.
 
 HAS_PLACE: Final = f"verdict IN {quoted(ARRIVED)} AND kind = 'record'"
 _BEFORE: Final = """
@@ -77,7 +77,7 @@ _WHY: Final = sentence(
 
 
 def out_of_order(verdicts: DataFrame) -> DataFrame:
-    """Return records in VERDICTS that overtook an earlier record: place and `why_wrong`.
+    """Return place and `why_wrong` of records that were delivered before an earlier record.
     `verdicts`: VERDICTS of records that are no hops.
     """
     placed = verdicts.filter(HAS_PLACE).selectExpr(
@@ -101,7 +101,7 @@ IF(request.kind = 'prepare' AND request.checks IS NOT NULL, struct(request.ident
   request.timestamp_ms, knows_all, request.key_hash, request.value_hash, request.headers_hash),
   NULL)
 """
-"""SQL: the check-backs that a half message asked for.
+"""SQL: the check-backs that a half message requests.
 `knows_all`: whether the audit knows all half messages that a check-back can be about.
 """
 _OTHER: Final = differences(
@@ -128,7 +128,7 @@ _TOO_MANY: Final = sentence("check {number} came {times} times instead of {halve
 def wrong_checks(
     asked_for: DataFrame, topics: Collection[str], read: ReadCheckBacks
 ) -> list[DataFrame]:
-    """Return half messages (ASKED_FOR) with a wrong check-back: place and `why_wrong`.
+    """Return place and `why_wrong` of half messages (ASKED_FOR) with a wrong check-back.
     A check-back that fits no half message with its id is reported at the last half message.
     """
     if not topics:
@@ -162,16 +162,16 @@ def wrong_checks(
     return [unsound, repeated]
 
 
-# Facts from other records need several sorts and joins, so only the needed columns are read.
+# Facts about other records need several sorts and joins, so only the needed columns are read.
 
 GOES_ON: Final = f"({IS_HOP} OR ({IS_ENDLESS} AND outcomes_unseen IS NOT NULL))"
-"""SQL: whether a successor shows how the record ended, or may, because its outcome is unseen."""
+"""SQL: whether a successor shows, or if the outcome is unseen may show, how the record ended."""
 NEEDS_OTHERS: Final = f"""
 coalesce(offset IS NOT NULL AND (request.ident IS NOT NULL OR {GOES_ON}
   OR outcome.end IN ('cancelled', 'replaced') OR request.known_to_others
   OR request.kind NOT IN ('record', 'refused')), false)
 """
-"""SQL: whether others affect the record: it has an id, hopped, or was moved or recalled."""
+"""SQL: whether other records affect this one: it has an id, hopped, or was moved or recalled."""
 FROM_OTHERS: Final = (*GENERATION, "must_have_ended", *HOPS)
 _OF_A_REQUEST: Final = (
     *("kind", "ident", "timestamp_ms", "wanted_ms", "fires_ms", "expires_ms", "hop_from"),
@@ -200,7 +200,7 @@ def from_others(
     has_recalls: bool,
 ) -> DataFrame:
     """Return PLACE and FROM_OTHERS of histories that have a place.
-    The histories also have the columns of their partition and scope.
+    The histories also have the columns of the partition's state and scope.
     """
     seen = histories.selectExpr(
         *PLACE, *[f"{sql} AS {name}" for name, sql in _SEEN.items()], *_AROUND
@@ -249,7 +249,7 @@ _COLUMNS: Final = {
     "ended_by": ("bigint", _ENDED_BY),
 }
 VERDICTS: Final[Schema] = {name: kind for name, (kind, _) in _COLUMNS.items()}
-"""The verdict of each ingress record, and of ends without a record (docs/audit.md)."""
+"""The verdict of each ingress record, and of each end without a record (docs/audit.md)."""
 _FIELDS: Final = ", ".join(
     f"'{name}', CAST({sql} AS {kind})" for name, (kind, sql) in _COLUMNS.items()
 )
@@ -271,13 +271,13 @@ KNOWS_ALL: Final = """
 NOT settled_only AND max(known_from) OVER (PARTITION BY scope) = 0 AS knows_all
 """
 """SQL: whether the whole ingress is known.
-With `settled_only` it never is, because such an audit reads other topics further than the ingress.
+With `settled_only` it never is: such an audit reads other topics further than the ingress.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The verdicts, and histories for the next audit."""
+    """The verdicts, and the histories that the next audit needs."""
 
     verdicts: DataFrame
     """VERDICTS, a row for each judged record."""
@@ -306,7 +306,7 @@ def evaluate(
     materialise: Materialise,
     read_check_backs: ReadCheckBacks | None = None,
 ) -> Evaluation:
-    """Give verdicts by the histories. `scoped` has each audited partition.
+    """Return the verdicts for the histories. `scoped` has each audited partition.
     Without `read_check_backs`, check-backs are not judged. Records outside the audited ranges may
     affect other records, but get no verdict.
     """
@@ -348,7 +348,7 @@ class _Apart(NamedTuple):
 
 
 def _apart(first: DataFrame, columns: Sequence[str], materialise: Materialise) -> _Apart:
-    """Separate the records that need others, and open records that they name, from the rest."""
+    """Separate the records whose verdicts need other records, and the open records they name."""
     alone, asked = first.filter("NOT needs_others"), first.filter("needs_others")
     naming = "names_another"
     others = asked.select("history.*", naming).select(*columns, naming)
@@ -373,7 +373,7 @@ def _to_look_at(checks: DataFrame, asked_for: DataFrame) -> tuple[set[str], set[
 
 
 def _evaluated_alone(histories: DataFrame, state: DataFrame, targets: DataFrame) -> DataFrame:
-    """Return `needs_others`, `history`, SIGHT, and the verdict unless it needs other records."""
+    """Return `needs_others`, `history`, SIGHT; and the verdict, unless it needs other records."""
     known = without_hops(without_generations(_beside(histories, state, targets)))
     known = known.selectExpr("*", f"{MUST_HAVE_ENDED} AS must_have_ended")
     ruled = _ruled(known.selectExpr("*", f"{NEEDS_OTHERS} AS needs_others"), "NOT needs_others")

@@ -52,13 +52,13 @@ GENERATION: Final = {
     "named": "struct<offset:bigint,end:string,delivered_ms:bigint,wanted_ms:bigint,"
     "ended_ms:bigint,is_seen:boolean>",
 }
-"""Facts from records with the same subject.
+"""Facts from records with the same subject (the same id, or without an id, the same hops).
 `prev_opener`: the opener of the generation. `overtaken_by`: the last opener, or a purge, that was
 written while the record was in mid-hop. `next_opener`: the first opener after the record, or a
 purge before that opener. `decision`: the commit, rollback or expiry of a half message. `expected`:
 for a control record: applied, missed, or either. `named`: the record that the control record meets,
-and its end. `ended_ms`: when the named record ended without another record's effect. `is_seen`:
-whether its outcome would be seen.
+and how that ended. `ended_ms`: when the named record ended, if no other record ended it. `is_seen`:
+whether the audit would see the outcome of the named record.
 """
 
 
@@ -79,7 +79,7 @@ _THIS: Final = (
 OWN_END_MS: Final = """
 coalesce(delivery.at_ms, IF(outcome.end IN ('dead-lettered', 'expired'), outcome.at_ms, NULL))
 """
-"""SQL: when a record ended without another record's effect."""
+"""SQL: when a record ended, if no other record ended it."""
 _MEMBER: Final = f"""
 named_struct('offset', offset, 'end', coalesce(outcome.end, 'delivered'),
   'delivered_ms', delivery.at_ms, 'wanted_ms', request.wanted_ms, 'ended_ms', {OWN_END_MS},
@@ -93,8 +93,8 @@ _HITS: Final = """
   AND NOT coalesce(outcome.end = 'missed'
     AND NOT coalesce(landed.end IN ('requeued', 'rolled', 'cancelled'), false), false))
 """
-"""Whether a recall takes back the record with its subject: it names the record's present place.
-It does so even with the outcome `missed`, if the record was between two publish attempts.
+"""Whether a recall takes back the record with its subject. To do so, it names the present place.
+A recall may do so even with the outcome `missed`, if the record was between two publish attempts.
 """
 _FINDS: Final = """
 (coalesce(prev_opener.offset = recalled_first, subject.ident IS NULL)
@@ -147,9 +147,10 @@ STEPS: Final = (
 )
 """Columns, added step by step.
 `opener`: the record, if it opens a generation. `prev_of_id`: the last opener except recalls.
-`opened_meanwhile`: the last opener in mid-hop. `opened_next`: the first opener after the record.
-`member`: a record of the generation, and its end. `holder`: the member that this record meets.
-`candidate`: a decision on the half message. `decides`: the candidate, if it is the first one.
+`opened_meanwhile`: the last opener while the record was in mid-hop. `opened_next`: the first opener
+after the record.
+`member`: a record of the generation, and its end. `holder`: the last member before this record.
+`candidate`: a decision on the half message. `decides`: the candidate, if it is the first candidate.
 """
 PURGE_STEPS: Final = (
     {
@@ -164,7 +165,7 @@ PURGE_STEPS: Final = (
     {"holder_purge": f"{_previous('of_member')}.purge"},
 )
 """`purge`: the first purge that ends the record while it is pending, as an OPENER.
-`holder_purge`: the same for the holder.
+`holder_purge`: the first purge that ends the holder.
 """
 LAST_STEPS: Final = (
     {"is_purged": "coalesce(holder_purge.offset < offset, false)"},
@@ -196,7 +197,7 @@ LAST_STEPS: Final = (
             IF(decides IS NULL, 'missed', 'applied') END""",
     },
 )
-"""The combined result. `is_purged`: whether a purge had ended the holder before."""
+"""The columns of GENERATION. `is_purged`: whether a purge ended the holder before this record."""
 
 
 def with_generations(
@@ -209,18 +210,18 @@ def with_generations(
 
 
 def without_generations(histories: DataFrame) -> DataFrame:
-    """Return the columns of `with_generations` for records without an id."""
+    """Return the histories with the columns of `with_generations`, for records without an id."""
     nothing = [f"CAST(NULL AS {kind}) AS {name}" for name, kind in GENERATION.items()]
     return histories.selectExpr("*", *nothing)
 
 
-# A record that the proxy has read is done once its verdict is not pending. Any further end is then
-# a violation. A record that the proxy has not read is read again by a later audit, by the settings
-# in force then, so only its ends are kept. Purges are kept, too, and records that affect an open
-# record with the same id.
+# The next audit gets the records that are not done. A record that the proxy has read is done once
+# its verdict is not pending. Any further end is then a violation. A record that the proxy has not
+# read is read again by a later audit, by the settings in force then, so only its ends are kept.
+# Purges are kept, too, and records that affect an open record with the same id.
 
 MOST_ENDS: Final = 2
-"""At most this many ends of each kind are kept. More ends would be the same violation."""
+"""At most this many ends of each kind are kept. More ends would not change the violation."""
 _ARE_TWO: Final = "coalesce(outcome.end != last_outcome, false)"
 _HISTORY: Final = (
     *(*PLACE, "request", "subject", *KINDS_OF_END, *KINDS_OF_END.values(), "last_outcome"),
@@ -234,7 +235,7 @@ ruling.verdict IN {quoted(VIOLATIONS)} AND ({_ENDS} > request.known_ends
   OR request.known_verdict = 'missed')
 """
 """Whether a closed record has become a violation.
-For instance, `missed` was wrong if the named record is delivered long after.
+For instance, `missed` was wrong if the named record is delivered long after that outcome.
 """
 
 GETS_VERDICT: Final = f"""
@@ -242,7 +243,7 @@ CASE WHEN request IS NULL THEN NOT {_IS_UNREAD}
   WHEN request.known_verdict IS NULL THEN offset >= audited_from AND offset < audited_to
   ELSE request.known_verdict IN {quoted(NOT_DONE)} OR ({_BROKEN_ANEW}) END
 """
-"""SQL: whether this audit judges the record. A closed record is judged again if newly broken."""
+"""SQL: whether this audit judges the record. A closed one is judged again if now in violation."""
 
 _MAY_BE_PENDING: Final = f"(request.is_blurred OR request.kind IS NULL) AND {_ENDS} = 0"
 IS_LEFT_OPEN: Final = f"""
@@ -263,7 +264,7 @@ NEEDED_FROM: Final = f"""
 min(IF({_IS_OPEN}, coalesce(prev_opener.offset, offset), NULL)) OVER (
   PARTITION BY partition, subject, IF(subject IS NULL, offset, NULL))
 """
-"""SQL: the offset from which records of an id are kept: the opener of an open record."""
+"""SQL: the first offset from which records of an id are kept: the opener of an open record."""
 
 _TELLS_OTHERS: Final = f"""
 (subject.ident IS NOT NULL OR request.kind = 'recall' OR {MISSED_ITS_PLACE} OR {_IS_OPEN})
@@ -291,7 +292,7 @@ coalesce({_IS_READ} AND request.kind = 'record' AND NOT request.is_blurred AND {
 
 
 def carried(is_request_kept: str) -> str:
-    """Return SQL of a kept history, with verdict, review time, and whether its request is kept."""
+    """Return SQL of a history to keep: with verdict, `review_ms`, perhaps without request."""
     review_ms = f"""
       CASE WHEN NOT {is_request_kept} THEN {ALWAYS}
         WHEN {_PURGES} THEN {ALWAYS}
@@ -305,7 +306,7 @@ def carried(is_request_kept: str) -> str:
 
 
 def open_rows(histories: DataFrame) -> DataFrame:
-    """Return OPEN for the next audit, from `carried` histories."""
+    """Return rows of OPEN for the next audit, from histories that `carried` has made."""
     known = {
         "known_verdict": "verdict",
         "known_ends": _ENDS,

@@ -31,9 +31,9 @@ SAME: Final = {
     "value": "value_hash",
     "headers": "headers_hash",
 }
-"""Requests that a successor must repeat, and the columns that have them."""
+"""Parts of a request that a successor must repeat, and their columns."""
 SAME_IF_REFUSED: Final = ("value", "headers")
-"""The names in SAME that are known even for a successor that the proxy refused."""
+"""Parts in SAME that are known even if the proxy refused the successor."""
 FIRST_ORIGIN: Final = (
     "coalesce(request.first_origin, concat(ingress_topic, '/', partition, '/', offset))"
 )
@@ -51,7 +51,7 @@ def _pairs(names: Iterable[str]) -> dict[str, tuple[str, str]]:
 _IS_NEXT_ATTEMPT: Final = """
 (coalesce(next.request.hop_attempt, 0) - coalesce(request.hop_attempt, 0) BETWEEN 0 AND 1)
 """
-"""Whether the number of publish attempts is right: a hop adds one, or none."""
+"""Whether the successor's number of publish attempts is right: a hop adds one, or none."""
 _CHANGED: Final = f"""
 IF(next.request.kind = 'record',
   {differences({**_pairs(SAME), "attempt": ("true", _IS_NEXT_ATTEMPT)})},
@@ -70,13 +70,13 @@ HOPS: Final = {
     "from_offset": ("bigint", "coalesce(from_offset, request.hop_from)"),
     "first_ms": ("bigint", "greatest(first_ms, moved_ms, request.known_first_ms)"),
 }
-"""Columns of a record that has a successor, and after these, columns of a successor.
+"""Columns of a record with a successor (up to `changed_in`), and columns of a successor.
 `successors`: the number of successors. `successor`: the offset of the first one. `went_on_ms`: the
-earliest time at which it was written. `keeps_due`: whether it has the same due. `changed_in`: the
-requests that differ. `came_from`: the outcome of the predecessor, or `moved` for a move that took
-the predecessor's place. `from_offset`: the predecessor's offset, or the half message's for a
-commit. `first_ms`: the earliest possible delivery of the first record of the hops, or of the last
-move.
+earliest time at which that was written. `keeps_due`: whether it has the same due. `changed_in`: the
+parts of the request that differ. `came_from`: the outcome of the predecessor, or `moved` for a
+move that took the predecessor's place. `from_offset`: the predecessor's offset, or for a commit the
+offset of the half message. `first_ms`: the earliest possible delivery of the first record of the
+hops, or of the last move.
 """
 _FIRST_OFFSET: Final = (
     "try_cast(substring_index(IF(request.hop_from IS NULL, NULL, request.first_origin), '/', -1)"
@@ -87,7 +87,7 @@ _ENTRY_OFFSET: Final = f"""
 IF(request.kind IN {quoted(CONTROLS)}, NULL,
   coalesce(decision.offset, offset))
 """
-"""The offset that a record's successor names: the record's, or for a half message the commit's.
+"""The offset that a successor names: the record's own, or for a half message the commit's.
 The commit itself has no successor, though its own outcome may be unseen.
 """
 
@@ -112,7 +112,7 @@ last(IF({IS_MOVE} AND NOT {MISSED_ITS_PLACE} AND request.moved_due_ms != request
   request.timestamp_ms, NULL), true) OVER (
   PARTITION BY partition, coalesce(first_offset, -1 - offset) ORDER BY offset)
 """
-"""When the last move to another due was written, in the chain up to a record.
+"""When the last move to another due was written, in the hops up to a record.
 A move to the same due, such as after a pause, does not excuse lateness.
 """
 
@@ -156,12 +156,12 @@ def with_hops(histories: DataFrame) -> DataFrame:
 
 
 def without_hops(histories: DataFrame) -> DataFrame:
-    """Return the columns of `with_hops` for records that are no hops."""
+    """Return the histories with the columns of `with_hops`, for records that are no hops."""
     nothing = [f"CAST(NULL AS {kind}) AS {name}" for name, (kind, _) in HOPS.items()]
     return histories.selectExpr("*", *nothing)
 
 
-# As the proxy reads a purge, it ends all pending records for some targets
+# When the proxy reads a purge, it ends all pending records for some targets
 # (docs/exactly-once.md#purges). Purges are few, so each record is compared with the purges of its
 # partition.
 
@@ -171,8 +171,8 @@ PURGE: Final = (
 )
 """`applied_ms`: the time of the purge's outcome, or null. `targets`: a Java regular expression."""
 PENDING_FROM: Final = f"IF({IS_MOVE}, offset, coalesce(request.hop_from, decision.offset, offset))"
-"""SQL: purges at later offsets meet the record. A move counts from its own offset, because it had
-another due before.
+"""SQL: the offset after which purges meet the record.
+A move counts from its own offset, because the record had another due before.
 """
 
 
@@ -227,7 +227,7 @@ _FIRED_AFTER: Final = sentence(
 
 
 def fired_all_the_same(fired: DataFrame, purges: DataFrame) -> DataFrame:
-    """Return fired records that a purge had ended before: place and `why_wrong`."""
+    """Return place and `why_wrong` of records that fired after a purge had ended them."""
     means = met("target", "due_ms", "pending_from")
     late = delivered_after("ended_ms", "due_ms", "one.applied_ms")
     purge = f"get(filter({means}, one -> {late}), 0) AS purge"
@@ -269,14 +269,14 @@ _IS_PROVEN: Final = """
 coalesce(known_key IS NOT NULL AND xxhash64(known_key) = key_hash, false)
   OR coalesce(known_ident = ident, false)
 """
-"""A missing key proves nothing, even for a record without a key.
+"""Whether a recall's proof is right. A missing key proves nothing, even for a record without key.
 It must be excluded, because xxhash64 of null is a number.
 """
 
 
 def without_unproven(histories: DataFrame, sighted: DataFrame) -> DataFrame:
     """Return the histories, in which a recall with a wrong proof names no record.
-    `sighted`: SIGHT of every record. A recall of an unknown record counts as right.
+    `sighted`: SIGHT of every record. The proof for an unknown record counts as right.
     """
     place = ["partition", "offset"]
     asked = histories.filter(NEEDS_PROOF).selectExpr(

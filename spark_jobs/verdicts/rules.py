@@ -30,7 +30,7 @@ from spark_jobs.runtime.frames import quoted
 
 VALUE: Final = re.compile(r"\{(.*?)\}", re.DOTALL)
 OF_OUTCOME: Final = "its outcome"
-"""In a table of rules: the verdict has the name of the outcome."""
+"""Stands for a verdict in a table of rules: the verdict has the name of the outcome."""
 
 
 class Rule(NamedTuple):
@@ -95,7 +95,7 @@ CASE WHEN request.kind = 'record'
   WHEN request.kind = 'prepare' THEN coalesce(decision.timestamp_ms, request.expires_ms)
   WHEN request.kind IS NOT NULL THEN {_WRITTEN_MS} END
 """
-"""SQL: from when on the record could end as requested, epoch ms; null if unknown."""
+"""SQL: the earliest time at which the record could end as requested; null if unknown."""
 LATENESS_MS: Final = f"(delivery.at_ms - ({DUE_FROM_MS}))"
 OVERDUE_MS: Final = f"""
 IF(deliveries = 0 AND outcomes = 0 AND NOT must_have_ended AND at_ms >= ({DUE_FROM_MS}),
@@ -114,14 +114,14 @@ _IS_OVERDUE: Final = f"NOT settled_only AND {OVERDUE_MS} > {_ASKED_MS}"
 """A continuous audit gives no such verdict, because the record may still end."""
 _OVERDUE: Final = f"it has been due for {{{OVERDUE_MS}}} ms, {{{_ASKED_MS}}} ms are allowed"
 
-# As the proxy reads a record, it ends the pending record or half message with the same id. The
+# When the proxy reads a record, it ends the pending record or half message with the same id. The
 # ended record is not delivered later, except in the same transaction
 # (docs/guide.md#cancel-and-replace). A recall or move ends the record that it names, with any id.
 
 TRANSACTION_MS: Final = 10_000
 """The records of one transaction are written within this time."""
 CLOCK_MS: Final = 5_000
-"""The proxy's clock may be this far ahead of the broker's (the setting clock.max_step)."""
+"""The proxy's clock may be this far ahead of the broker's (the setting `clock.max_step`)."""
 
 
 def delivered_after(delivered_ms: str, wanted_ms: str, read_ms: str) -> str:
@@ -200,8 +200,8 @@ DELIVERY_RULES: Final = rules(f"""
 
 # The record at offset x that fires at d has ended if x < O and (d, x) <= (T, C)
 # (docs/exactly-once.md#1-when-a-record-has-ended). A record that was replaced, moved, or superseded
-# in mid-hop ended as the later record was ingested. Control records, late moves and refused records
-# end as they are ingested.
+# in mid-hop ended when the later record was ingested. Control records, late moves and refused
+# records end when they are ingested.
 
 
 def _ingested(offset: str) -> str:
@@ -224,10 +224,11 @@ _SUPERSEDED: Final = f"""
 ({_ingested("next_opener.offset")}
   AND (next_opener.kind != 'purge' OR outcome.end = 'cancelled'))
 """
-"""A purged record may get its outcome later, by its due at the latest."""
+"""Whether a later record has ended this one. A purged one may get its outcome up to its due."""
 _OVERDUE_HALF: Final = f"(next_opener IS NULL AND {_passed('request.expires_ms', 'offset')})"
-"""For a half message that expires, the proxy writes an `expire` record, and ends the half message
-as it reads this record. A record with the same id that was written before ends it instead.
+"""Whether an undecided half message must have expired.
+The proxy writes an `expire` record, and ends the half message when it reads this record. A record
+with the same id that was written before the `expire` record ends the half message instead.
 """
 _BY_A_MOVE: Final = f"""
 ({_ingested("offset")} AND ({MISSED_ITS_PLACE}
@@ -250,16 +251,16 @@ END, false)
 """
 """SQL: whether the record has ended by the committed position."""
 
-# An end may be unseen, but most ends leave two traces. A dead letter also has an outcome, and a
-# rewritten record a successor. For a record that was taken back, the ingress has the record or
-# cancel that did so. So an unseen outcome explains only ends without another trace.
+# The audit may not see an end, but most ends leave two traces. A dead letter also has an outcome. A
+# rewritten record has a successor. For a record that was taken back, the ingress has the record or
+# cancel that did so. So an unseen outcome explains only ends that leave no other trace.
 
 IS_ENDLESS: Final = "(must_have_ended AND deliveries = 0 AND outcomes = 0)"
 """SQL: whether a record must have ended, and no end is seen."""
 
 
 def unseen_outcome(offset: str) -> str:
-    """Return SQL of the unseen part of the outcome partition for this offset."""
+    """Return SQL of the Unseen of the partition that has the outcome for this offset."""
     origin = f"concat(ingress_topic, '/', partition, '/', {offset})"
     number = f"CAST({text_key_number(origin)} % size(outcomes_unseen) AS int)"
     return f"get(outcomes_unseen, IF(size(outcomes_unseen) = 1, 0, {number}))"
@@ -269,8 +270,8 @@ _AT_TARGET: Final = f"""
 CASE WHEN {TARGET_PARTITION} IS NULL THEN array_max(target_unseen)
   ELSE get(target_unseen, CAST({TARGET_PARTITION} AS int)) END
 """
-"""The unseen part of the record's target partition.
-A record without a key may be in any partition, so the latest unseen part of all is taken.
+"""The Unseen of the record's target partition.
+A record without a key may be in any partition, so the latest Unseen of all is taken.
 """
 _MAY_BE_DROPPED: Final = f"""
 (overdue_rules IS NULL OR request.wanted_ms < overdue_known_ms OR exists(overdue_rules,
@@ -300,7 +301,7 @@ UNSEEN_STEPS: Final = (
     },
     {"unseen_end": f"IF({IS_ENDLESS}, {_UNSEEN_END}, NULL)"},
 )
-"""Columns (UNSEEN), null if the end is seen."""
+"""Columns of the type UNSEEN. They are null if the end is seen."""
 
 
 def in_steps(frame: DataFrame, steps: Iterable[Mapping[str, str]]) -> DataFrame:
@@ -378,7 +379,7 @@ _MAY_HAVE_GONE: Final = f"""
 coalesce((successors > 0 OR next_opener.kind = 'purge')
   AND {_OWN_OUTCOME}.until_ms >= request.timestamp_ms, false)
 """
-"""Whether a move or purge may have ended the record early, with an unseen outcome."""
+"""Whether a move or purge may have ended the record early, while its outcome is unseen."""
 ENDLESS_RULES: Final = rules(f"""
 - pending: {{unseen_end.why}}
   if {_NO_END} AND unseen_end.is_open
@@ -399,14 +400,14 @@ ENDLESS_RULES: Final = rules(f"""
 """)
 """Rules for records without delivery and without outcome."""
 
-# Outcomes: whether each is possible and true.
+# Rules for outcomes: whether each outcome is possible and true.
 
 NAMES_ONE: Final = "coalesce(outcome.detail LIKE 'purged by %', false)"
 """SQL: whether an outcome says that a purge ended its record."""
 EITHER: Final = "either"
-"""Expected of a control record that may say applied or missed.
-It met a record between two publish attempts, or a record with an unseen outcome, or it names a
-deleted record.
+"""The expected outcome of a control record that may say applied or missed.
+Such a control record met a record between two publish attempts or with an unseen outcome, or it
+names a deleted record.
 """
 
 
@@ -421,9 +422,9 @@ _DROPPED: Final = "contains(outcome.detail, '(release.overdue)')"
 """Whether the setting release.overdue expired the record. Then there is no dead letter."""
 _MAY_FIRE: Final = "(request.kind = 'record' OR decision.kind = 'commit')"
 _SUPERSEDED_BY: Final = "coalesce(overtaken_by, next_opener)"
-"""The last opener in mid-hop, or else the next opener."""
+"""The record that ended this one: the last opener in mid-hop, or else the next opener."""
 _EXPECTED_OUTCOME: Final = "IF(offset < next_offset, expected, NULL)"
-"""The outcome that a control record must have, once its effects are surely committed."""
+"""The outcome that a control record must have, once the proxy has committed beyond it."""
 _MAY_BE_MOVED: Final = f"""
 ({_MAY_FIRE} AND overtaken_by IS NULL
   AND coalesce(next_opener.offset > outcome.next_offset, true)
@@ -548,7 +549,9 @@ _LETTER_ALTERED: Final = f"""
   AND NOT coalesce(letter.is_bare
     AND contains(outcome.detail, '; its dead letter has no key, '), false))
 """
-"""A dead letter may omit the value, or all but origin and reason, if its outcome says so."""
+"""Whether a dead letter differs from its record.
+If its outcome says so, it may omit the value, or all but origin and reason.
+"""
 _SAYS_OTHER: Final = f"""
 concat_ws(' and ',
   IF((outcome.end NOT IN ('dead-lettered', 'applied', 'missed') OR {MISSED_ITS_PLACE})
@@ -557,13 +560,13 @@ concat_ws(' and ',
   IF(is_valid_utf8(CAST(request.ident AS string)) AND NOT (outcome.ident <=> request.ident)
     AND (outcome.ident IS NOT NULL OR outcome.end IN {quoted(NAMES_ID)}), 'id', NULL))
 """
-"""Differences between an outcome and its record. An id that is not text is not compared."""
+"""The fields in which an outcome differs from its record. Only ids that are text are compared."""
 _WENT_ON: Final = f"(outcome.end IN {quoted(HOP_OUTCOMES)} OR {WAS_MOVED})"
 _HAS_READ_ON: Final = (
     "read_to >= log_end"
     f" AND NOT coalesce({WAS_MOVED} AND outcome.next_offset >= next_offset, false)"
 )
-"""Whether the audit would have read the successor, or the move that took the record's place."""
+"""Whether the audit must have read the successor, or the move that took the record's place."""
 OUTCOME_RULES: Final = rules(f"""
 - contradicted: its outcome is {{outcome.end}}: {{{_WHY_NO_OUTCOME}}}
   if NOT {_POSSIBLE}
