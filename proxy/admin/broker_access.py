@@ -79,7 +79,7 @@ class BrokerAccess:
     def cancel(
         self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float
     ) -> ControlResult:
-        """Write a cancel to the partition. If it is None, choose the partition by key, else id."""
+        """Write a cancel. If `partition` is None, choose it by `key`, or without a key by id."""
         at = BY_KEY if partition is None else partition
         request = Request([(CANCEL, ident)], ident if key is None else key, b"", at)
         if "cancel" not in self._settings.requests.serve:
@@ -166,7 +166,8 @@ class BrokerAccess:
     def limit(self, pattern: str, limit: TargetLimit | None) -> None:
         """Set a rate cap, a rule for overdue records, or both. None clears them.
 
-        The rule is first written for audits, which must know it before it ends records."""
+        Audits read the rule from a record of its own. This record is written first, because audits
+        must know the rule before the rule ends records."""
         if limit is None:
             self._set(LIMITS, pattern, None)
             return

@@ -44,7 +44,7 @@ from proxy.telemetry.status import Status
 
 CALLS_AT_ONCE: Final = 4
 READINGS_AT_ONCE: Final = 2
-"""Limit for dead letters, and the same for traces. It leaves room for other calls."""
+"""At most this many calls read dead letters at a time, and as many read traces."""
 RECORDED_WITHIN_S: Final = 1.0
 """A reply waits at most this long until the change is recorded. Without a broker the change is
 recorded later, or only in the log."""
@@ -121,9 +121,9 @@ def refusal_of(error: Exception, path: str) -> Response:
 
 
 class CallRoute(APIRoute):
-    """A call with strict checks. It runs in a thread.
+    """A call with strict checks. Its function runs in a thread.
 
-    Its docstring goes to the OpenAPI document."""
+    The function's docstring goes to the OpenAPI document."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         self.least_role: Role = vars(endpoint)["least_role"]
@@ -161,7 +161,7 @@ class CallRoute(APIRoute):
                 return refusal_of(error, request.url.path)
 
         async def handle(request: Request) -> Response:
-            # The body is read before the call, because later its sender may have gone.
+            # The body is read before the call, because its sender may be gone after the call.
             body = await request.body() if self.is_change else b""
             reply = await reply_to(request)
             if self.is_change and not is_dry_run(body, reply.status_code):

@@ -37,7 +37,8 @@ from proxy.dead_letters.replay_plan import Mark, Selection, read_edits, read_rat
 from proxy.protocol.policy import is_legal_topic
 
 CURSOR: Final = re.compile(r"1(\.[0-9]{1,19}){1,1000}")
-"""The version of the form, then for each partition the offset below which the list continues."""
+"""A cursor: 1 is the version of its form. For each partition the offset follows below which the
+list continues."""
 PLACE: Final = re.compile(r"[0-9]{1,10}/[0-9]{1,18}")
 READING: Final = "Two other calls are reading dead letters. Try again."
 

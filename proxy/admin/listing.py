@@ -22,8 +22,8 @@ BEYOND_PARTITIONS: Final = 2**31
 PAGE_S: Final = 2.0
 """A page is returned after this time, full or not: a narrow filter visits many records."""
 LEAST_PIECE: Final = 16
-"""A query asks for at least this many records of a partition, because a query costs as much for
-each partition as about a hundred records."""
+"""A query asks for at least this many records of each partition, because a query without records
+already costs as much for each partition as listing about a hundred records."""
 COUNTED_WITHIN_S: Final = 20.0
 AT_ONCE: Final = 1_000
 
@@ -72,8 +72,9 @@ class _Pieces:
     def fetch(self, partitions: Sequence[int], needed: int) -> None:
         """Ask for the next pieces of some partitions.
 
-        The first partition's worker always answers for it. So without an answer for it, it has
-        moved to another process and is dropped. Without any answer all are dropped."""
+        A worker answers at least for the first of its partitions. If there is no answer for the
+        first of `partitions`, it has moved to another process and is dropped. If there is no answer
+        at all, all of them are dropped."""
         places = [(partition, self.upto[partition]) for partition in partitions]
         keys = tuple((partition, (fires_ms, offset)) for partition, (fires_ms, _, offset) in places)
         most = LEAST_PIECE + 5 * needed // (4 * len(self.upto))
@@ -135,8 +136,8 @@ class CountedByTime(NamedTuple):
     """Counts of records by time."""
 
     counts: list[int]
-    """One count for each edge: the records after the edge before it, up to this edge. The last
-    count is of later records."""
+    """For each edge, a time of the query: the number of records after the edge before it, up to
+    this edge. At the end follows the number of records after the last edge."""
     cancelled: int
     """How many of the counted records were cancelled or replaced. They count until they fire."""
     paused: int

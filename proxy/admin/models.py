@@ -28,7 +28,7 @@ TOPIC: Final = r"^[a-zA-Z0-9._\-]{1,249}$"
 OLDER_THAN: Final = (
     r"^([1-9][0-9]{0,11}ms|[1-9][0-9]{0,8}s|[1-9][0-9]{0,6}m|[1-9][0-9]{0,4}h|[1-9][0-9]{0,3}d)$"
 )
-"""Each alternative is shorter than the longest delay in settings."""
+"""The numbers of digits keep each duration below the longest delay that the settings allow."""
 
 
 def whole(value: object) -> object:

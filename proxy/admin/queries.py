@@ -30,7 +30,8 @@ from storage.store import Key
 ANSWER_WITHIN_S: Final = 2.0
 """A query waits at most this long for its answer. A turn of a healthy loop is much shorter."""
 LEVEL_WITHIN_S: Final = 30.0
-"""A new child gets this long to confirm its log level, because it needs seconds to start."""
+"""A new child process gets this long to confirm its log level, because it needs seconds to
+start."""
 MOST_WAITING: Final = 16
 SCAN_S: Final = 0.001
 """After this time a query of many shards looks at no further shard."""
@@ -60,15 +61,17 @@ class Query(Protocol[T_co]):
 
 
 class CountedShard(NamedTuple):
-    """Estimated counts of a partition's pending records by fire time: one up to each edge of the
-    query, and one for later records."""
+    """Estimated counts of a partition's pending records by fire time. `counts` has one number for
+    each edge, a time of the query: the records up to this edge and after the edge before it. The
+    last number is of later records."""
 
     partition: int
     counts: list[int]
 
 
 class PendingByTime(NamedTuple):
-    """Count the pending records of some partitions: of one at least, of more as time permits."""
+    """Count the pending records of some partitions: of the first that the worker has, and of
+    others until SCAN_S have passed."""
 
     edges_ms: tuple[int, ...]
     partitions: tuple[int, ...]
@@ -81,8 +84,8 @@ class PendingByTime(NamedTuple):
 
 
 class ScanPending(NamedTuple):
-    """List the next pending records of some partitions: of one at least, of more as time
-    permits."""
+    """List the next pending records of some partitions: of the first that the worker has, and of
+    others until SCAN_S have passed."""
 
     places: tuple[tuple[int, Key], ...]
     sought: Sought

@@ -25,7 +25,8 @@ log = structlog.get_logger(__name__)
 class WantedReplay(NamedTuple):
     """A replay that a call asks for.
 
-    `group` is None for the proxy's topic. `places` is None for all letters of the selection."""
+    `group` is the consumer group whose dead-letter topic is replayed, None for the proxy's own
+    dead-letter topic. `places` is None for all letters of the selection."""
 
     topic: str
     group: str | None
@@ -151,7 +152,7 @@ class ReplayJobs:
     def find(self, ident: str) -> ReplayJob:
         job = self._jobs.get(ident)
         if job is None:
-            detail = "This process knows no such replay. Letters replayed before stay replayed."
+            detail = "This process knows no such replay. If it ran, its letters stay replayed."
             raise Problem(404, "not-found", detail)
         return job
 

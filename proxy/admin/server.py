@@ -26,7 +26,7 @@ REQUEST_WITHIN_S: Final = 10.0
 REPLY_WITHIN_S: Final = 10.0
 """A client that leaves a part of the reply unread for this long is disconnected."""
 CONNECTIONS_AT_ONCE: Final = 256
-"""Limit of connections with incomplete requests. A further connection closes the oldest."""
+"""Limit of connections with incomplete requests. If one more is opened, the oldest is closed."""
 MOST_HEAD_BYTES: Final = 65_536
 BACKLOG: Final = 128
 START_POLL_S: Final = 0.01
@@ -162,7 +162,8 @@ class BoundedProtocol(H11Protocol):
         self.raw = None
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Return whether to stay open: a client may close its side and read the reply."""
+        """Return whether to stay open, because a client may close its side and still read the
+        reply."""
         is_begun = self.cycle is not None or bool(self.conn.trailing_data[0])
         if self.is_arriving and is_begun:
             self._refuse(400, "bad-request", "The request is shorter than it has to be.")

@@ -173,8 +173,8 @@ def _limit_workers(site: Site, per_second: int | None) -> models.WorkersLimitSet
 
 
 def _of_each_worker(site: Site) -> dict[str, Any]:
-    """Return each worker's rate cap and its source. While workers differ, return the lowest cap
-    that was set at run time."""
+    """Return the rate cap that holds for a single worker, and the source of the cap. While workers
+    have different caps, return the lowest cap that was set at run time."""
     set_now = [one.max_per_second for one in site.read_statuses() if one.max_per_second is not None]
     if set_now:
         return {"max_per_second": min(set_now), "max_per_second_source": "run-time"}

@@ -14,13 +14,14 @@ from proxy.errors import SettingsError
 
 HANDSHAKE_WITHIN_S: Final = 10
 HANDSHAKES_AT_ONCE: Final = 256
-"""Limit of unfinished handshakes. A further connection closes the oldest."""
+"""Limit of connections with unfinished handshakes. If one more is opened, the oldest is closed."""
 
 log = structlog.get_logger(__name__)
 
 
 class Certificate:
-    """The certificate for new connections. Raises SettingsError if it cannot be used at first."""
+    """The certificate for new connections. Raises SettingsError if it cannot be used at the
+    start."""
 
     def __init__(self, settings: AdminTls) -> None:
         self._files = [file for file in (settings.certificate, settings.key) if file is not None]

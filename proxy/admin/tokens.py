@@ -82,7 +82,8 @@ LOCAL: Final = Caller("local", "admin", contents=True)
 
 
 class Tokens:
-    """The SHA-256 of all valid tokens. Raises SettingsError if a file cannot be used at first."""
+    """The SHA-256 of all valid tokens. Raises SettingsError if a file cannot be used at the
+    start."""
 
     def __init__(self, settings: AdminSettings) -> None:
         self._settings, self.is_needed = settings, settings.has_tokens

@@ -130,7 +130,7 @@ class TopicReaders:
                 raise Problem(
                     409, "too-many-partitions", f"{detail} Use the command `dead-letters list`."
                 )
-            for partition, span in spans.items():  # `ends` lacks partitions of a later date
+            for partition, span in spans.items():  # `ends` lacks partitions added since
                 end = min(span.stop, ends.get(partition, span.stop))
                 spans[partition] = range(span.start, max(span.start, end))
             letters = partial(topics.letters, selection, lambda _: None)
@@ -178,8 +178,8 @@ class TopicReaders:
 
 
 def _every(topics: DeadLetterTopics, selection: Selection) -> Iterator[Letter]:
-    """Yield all letters of the selection. The ends of the partitions are read at the first letter,
-    so letters that come back later are skipped."""
+    """Yield all letters of the selection. The ends of the partitions are read at the first letter.
+    So a replayed letter that fails again, and is written at a later offset, is left out."""
     yield from topics.every(selection, topics.spans(selection), lambda _: None)
 
 

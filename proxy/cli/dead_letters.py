@@ -72,7 +72,7 @@ class TopicOptions(Times, AtBroker):
     These commands lack the option `--set` of other commands, which overrides a setting. `replay`
     has its own `--set`, for headers."""
 
-    chosen: None = None  # the overridden settings
+    chosen: None = None  # no settings are overridden
     group: str | None = option(
         "Use the dead-letter topic of this consumer group instead of the proxy's.", "--group", "-g"
     )

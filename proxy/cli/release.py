@@ -16,7 +16,8 @@ from proxy.protocol.times import shown_delay
 
 CHANGED_WITHIN_S: Final = 30.0
 SKIPPED_WITHIN_S: Final = 120.0
-"""Long, because the search for the end of a large batch takes some dozen connections."""
+"""A skip may take this long, because the search for the end of a large batch takes some dozen
+connections."""
 PATHS: Final = {"--ingest": ("/pauses", "/ingest/paused"), "--worker": ("/limits", "/limits")}
 RUN_TIME = "run-time"
 SETTINGS = "settings"

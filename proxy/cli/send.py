@@ -168,7 +168,8 @@ def send(asked: Asked, to: AtBroker) -> None:
 
 
 class ExpectedEnd(NamedTuple):
-    """How a record will end: a delivery, or a dead letter. For a control record all are None."""
+    """How a record will end: a delivery, or a dead letter. For a control record all fields are
+    None."""
 
     target: str | None
     due_ms: int | None

@@ -41,7 +41,7 @@ def proxy_environment(settings: Settings, data_dir: Path, admin_port: int) -> di
 
 
 class ProxyEnded(ProxyError):
-    """The proxy process ended although nobody asked it to end."""
+    """The proxy ended by itself, was not ready in time, or lost its broker."""
 
 
 class ProxyProcess:
@@ -218,7 +218,8 @@ A record with an --id can be cancelled. A new record with the same id replaces i
   {command} send --topic {TRIAL_TOPIC} --delay 60s --id o1 --value "too early"{where}
   {command} cancel o1{where}
 
-Records that end in another way are in the topics {outcomes} and {dead_letters}.
+Records that end without delivery are in the topic {outcomes}.
+Undeliverable records are also in {dead_letters}.
 Any Kafka client can do the same with a few headers: see examples/.
 The admin page shows the pending records: http://127.0.0.1:{admin_port}/
 Ctrl-C stops the broker and the proxy.

@@ -135,7 +135,7 @@ class DiskReserve:
         return min(AUTO_BYTES, size_bytes // AUTO_SHARE)
 
     def enough(self, size_bytes: int) -> int:
-        """Return the free bytes at which reading resumes: more than the reserve, so it lasts."""
+        """Return the free bytes at which reading resumes: so many that it does not stop soon."""
         reserve_bytes = self.of(size_bytes)
         return reserve_bytes + reserve_bytes // SLACK_SHARE
 

@@ -170,7 +170,7 @@ class AdmissionSettings(Section):
 
 
 class OverdueLimit(Section):
-    """The treatment of records delivered later than `older_than` after their due."""
+    """The treatment of records that would be delivered later than `older_than` after their due."""
 
     older_than_ms: DurationMs = Field(alias="older_than")
     action: Literal["deliver", "dead-letter", "drop"]

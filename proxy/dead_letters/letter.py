@@ -104,8 +104,9 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class GroupLetter(Letter):
-    """A record of `dlq.<group>`, which the group's consumers gave up. `origin` is the ingress
-    record by which they gave it up. `target` is the topic from which they first read it."""
+    """A record of `dlq.<group>`, which the group's consumers gave up. `origin` is the last retry,
+    the ingress record that the proxy wrote to this topic. `target` is the topic from which the
+    consumers first read it."""
 
     @property
     def is_ours(self) -> bool:
@@ -128,8 +129,8 @@ class GroupLetter(Letter):
 
     @property
     def lacks_value(self) -> bool:
-        """Return False: the proxy leaves out no value here. A record that is too large for this
-        topic becomes a dead letter of the proxy."""
+        """Return False: the proxy leaves out no value in a group's dead-letter topic. A record that
+        is too large for this topic becomes a dead letter of the proxy instead."""
         return False
 
     @property
@@ -159,7 +160,8 @@ def read_origin(text: str) -> Origin | None:
 
 
 def read_place(text: str) -> Place | Origin:
-    """Parse a letter's place or origin. Raises ValueError with a sentence."""
+    """Parse a letter's place, `partition/offset`, or its origin, `topic/partition/offset`. Raises
+    ValueError with a sentence."""
     if found := _PLACE.fullmatch(text):
         return Place(int(found[1]), int(found[2]))
     if origin := read_origin(text):
@@ -236,9 +238,10 @@ FIRST_WIDTH: Final = 200
 LARGEST_WIDTH: Final = 64_000
 SMALLEST_WIDTH: Final = 10
 QUICK_S: Final = 0.5
-"""If a part was read faster, the next part is twice as wide."""
+"""A partition is read in parts. If a part was read faster than this, the next part has twice as
+many offsets, else half as many."""
 MOST_FOUND: Final = 16_000
-"""Limit of summaries in memory, over all partitions together."""
+"""A `LetterPages` keeps about this many summaries in memory, over all partitions together."""
 
 Letters: TypeAlias = Callable[[int, range], Iterable[Letter]]
 """Yields the wanted letters in a range of offsets of a partition, in order."""

@@ -36,9 +36,10 @@ from proxy.publishing.fenced_producer import (
 )
 from proxy.publishing.targets import Targets
 
-# A transaction holds replayed letters and their marks, and all replays of a topic share a
-# transactional id (`FencedProducer`). So no letter is replayed twice, even if a replay is killed,
-# or if two replays run at the same time.
+# A transaction holds the new ingress records and, for each letter, a mark in the marks topic which
+# says that the letter was replayed. All replays of a topic share a transactional id
+# (`FencedProducer`). So no letter is replayed twice, even if a replay is killed, or if two replays
+# run at the same time.
 
 ATTEMPTS: Final = 5
 
@@ -67,7 +68,7 @@ class ReplayInDoubt(ProxyError):
 
 
 class MarksInDoubt(ProxyError):
-    """It is unknown whether outdated marks were removed."""
+    """It is unknown whether the marks of deleted letters were removed."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(
@@ -116,7 +117,7 @@ class Replayer:
         self._producer.begin()
         for key in keys:
             self._producer.produce(self._marks, None, key)
-        with suppress(Aborted):  # the next replay removes these marks
+        with suppress(Aborted):  # else the next replay removes these marks
             self._producer.commit(MarksInDoubt)
 
     def _attempt(self, batch: Sequence[Replayable], now_ms: int) -> list[Result]:
@@ -180,8 +181,8 @@ def preview(
     options: ReplayOptions,
     on_decision: OnDecision,
 ) -> None:
-    """Report what a replay would decide, and change nothing. A replay that runs at the same time is
-    not waited for."""
+    """Report what a replay would decide, and change nothing. Do not wait for a replay that runs at
+    the same time."""
     partitions = topics.partitions_of(topics.marks_name)
     replayed = topics.replayed(partitions, is_settled=False)
     with replay_planner(topics, options, replayed) as planner:

@@ -109,7 +109,7 @@ def read_rate(text: str) -> Rate:
 
 
 HOP_PREFIX: Final = "timer-hop-"
-"""Private headers of rewritten records."""
+"""The proxy's own headers in rewritten records have names that begin like this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +281,8 @@ class ReplayPlanner:
 
 
 def is_original(letter: Letter, original: Original) -> bool:
-    """Whether the letter was made from this record. If the topic was created again, another record
-    may be at the original's place."""
+    """Whether the letter was made from this record. If the ingress topic was created again, another
+    record may be at the original's place."""
     key, _value, headers = original
     return key == letter.key and _own(headers) == _own(letter.headers)
 

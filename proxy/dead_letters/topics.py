@@ -67,7 +67,7 @@ class Originals:
         except KafkaException as error:
             if error.args[0].code() not in {NOT_IN_THE_LOG, *UNREADABLE_BATCH}:
                 raise
-            self.close()  # not in the log if the topic was created again
+            self.close()  # the place is not in the log if the topic was created again
             return None
         if record is None:
             return None
@@ -283,7 +283,7 @@ class DeadLetterTopics:
             yield from self.letters(selection, on_read, partition, span)
 
     def at(self, places: Iterable[Place], on_missing: Callable[[Place], None]) -> Iterator[Letter]:
-        """Yield the letters at these places. Call `on_missing` for empty places."""
+        """Yield the letters at these places. Call `on_missing` for each place without a letter."""
         spans = self.spans()
         for run in _runs(sorted(set(places))):
             partition, missing = run[0].partition, set(run)
@@ -297,7 +297,7 @@ class DeadLetterTopics:
                 on_missing(place)
 
     def letter(self, named: Place | Origin, on_read: OnRead = lambda _: None) -> Letter:
-        """Return the letter at a place or of an origin. Raises NoSuchLetter."""
+        """Return the letter at a place, or the newest letter of an origin. Raises NoSuchLetter."""
         return self._at(named) if isinstance(named, Place) else self._of(named, on_read)
 
     def marks(self, shown: Sequence[LetterSummary]) -> Mapping[Place, Mark]:

@@ -246,7 +246,7 @@ class DataFolder:
 
     @property
     def may_be_registered(self) -> bool:
-        """Return whether the controller may still take a broker that has ended for running."""
+        """Return whether the controller may still believe that an ended broker is running."""
         return self.cluster_id() is not None and not self.fenced.exists()
 
     def rotate_log(self) -> None:

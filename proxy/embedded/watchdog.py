@@ -39,8 +39,8 @@ class Watchdog:
         return code if code >= 0 else 128 - code
 
     def _ignore_signals(self) -> None:
-        """Ignore signals and alarms. One that came after the handlers are gone would set the exit
-        code."""
+        """Ignore signals and alarms. Python removes the handlers at exit, and a later signal would
+        set the exit code."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number in (signal.SIGALRM, *ENDS):
             signal.signal(number, signal.SIG_IGN)

@@ -61,7 +61,7 @@ Visit = Callable[[TracedRecord], bool]
 
 
 class NotAllRead(ProxyError):
-    """`bound`, the limit of time or records, was reached before `topics` were read."""
+    """`bound`, the limit of time or records, was reached before all of `topics` was read."""
 
     def __init__(self, topics: Sequence[str], bound: str) -> None:
         self.topics = tuple(topics)
@@ -74,7 +74,8 @@ REJECTED: Final = "rejected"
 
 
 class Request(NamedTuple):
-    """A record's request, read under today's settings. It tells where the record's end may lie."""
+    """A record's request, read under today's settings. It tells in which topic and partition the
+    record's delivery may lie."""
 
     kind: str
     """DELIVERY, HALF_MESSAGE, REJECTED, `cancel`, `recall`, `commit` or `rollback`."""
@@ -128,7 +129,8 @@ def read_request(record: TracedRecord, reader: RequestReader) -> Request:
 
 
 BY_ANOTHER: Final = frozenset({outcomes.CANCELLED, outcomes.ROLLED_BACK, outcomes.EXPIRED})
-"""Outcomes that a control record may have caused. They name it only if it is a purge."""
+"""Outcomes that a control record may have caused. An outcome names the control record only if that
+is a purge."""
 
 
 class End(NamedTuple):
@@ -196,7 +198,7 @@ class Link:
 
     origin: Origin
     arrival: str
-    """INGESTED, HOPPED, REPLAYED, RETRIED or AFTER_A_GAP."""
+    """How the record came into the ingress: INGESTED, HOPPED, REPLAYED, RETRIED or AFTER_A_GAP."""
     record: TracedRecord | None = None
     """None if the ingress has deleted the record."""
     request: Request | None = None
@@ -234,8 +236,8 @@ class Trace:
 
 
 def hop_from(record: TracedRecord) -> Origin | None:
-    """Return the place of the record that this one continues. For a half message, that is its
-    commit."""
+    """Return the place of the record that `record` continues. The successor of a half message
+    continues the half message's commit."""
     offset = record.number(header.HOP_FROM)
     return None if offset is None else record.place._replace(offset=offset)
 
@@ -317,7 +319,7 @@ def is_retry_of(record: TracedRecord, delivery: TracedRecord, group: bytes | Non
 
 
 def is_about(end: End, origin: Origin, ident: bytes | None) -> bool:
-    """Whether an outcome has this id and the partition of `origin`. Outcomes of recalls have no
-    id."""
+    """Whether an outcome has this id and the partition of `origin`. None finds the outcomes of
+    recalls, which have no id."""
     is_same = end.ident == (None if ident is None else text_of(ident))
     return is_same and end.origin[:2] == origin[:2]

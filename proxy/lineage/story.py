@@ -30,8 +30,8 @@ UNKNOWN: Final = "unknown"
 
 
 class Step(NamedTuple):
-    """An event of an ingress record, or of a record made from it. The record at `where` shows the
-    event."""
+    """An event of an ingress record, or of a record made from it. The record at `where` proves
+    that the event happened."""
 
     time_ms: int | None
     what: str
@@ -180,7 +180,8 @@ def _request(link: Link) -> str:
 
 
 def _last_hop(link: Link, trace: Trace) -> Link:
-    """Return the last known record of the series of hops that has the same due."""
+    """Return the last known record of the series of hops that begins with `link`. A move, which
+    has another due, ends the series."""
     by_origin = {one.origin: one for one in trace.links}
     while link.successor is not None and link.successor in by_origin:
         if link.end is not None and link.end.is_move:

@@ -1,4 +1,7 @@
-"""The trace of a record through the topics."""
+"""The trace of a record through the topics.
+
+A link is one ingress record of the trace, with its outcome, delivery and control records.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -55,14 +58,15 @@ def trace_record(
 
 
 class NoSuchRecord(ProxyError):
-    """No record that the proxy knows lies at the place."""
+    """The place has no record that the proxy knows."""
 
 
 def find_beginning(topics: KafkaTopics, named: Origin, ingress: str, bootstrap: str) -> Origin:
     """Return `named` if it is a place in the ingress, else the origin of the record there. Raises
     TopicUnknown, NoSuchRecord.
 
-    An ingress record is not read here: it may be deleted or unreadable and still have an outcome.
+    A place in the ingress is not read: its record may be deleted or unreadable and still have an
+    outcome.
     """
     topic, partition, offset = named
     count = topics.partitions_of(topic)
@@ -135,8 +139,10 @@ class Spans:
         return self.between(topic, time_ms, time_ms)
 
     def ends(self, link: Link) -> Iterator[list[TimeSpan]]:
-        """Yield the spans of a link's outcome or delivery. The first has the keys' partitions. The
-        second has all others, because the topic may have got more partitions since."""
+        """Yield lists of spans in which a link's outcome or delivery may lie.
+
+        The first list has the partitions to which the keys map now. The second list has all
+        others, because a record may have been written when its topic had fewer partitions."""
         record, request = link.record, link.request
         from_ms = None if record is None else record.timestamp_ms - CLOCKS_APART_MS
         outcomes = self._by_key(self._names.outcomes, str(link.origin).encode(), from_ms)
@@ -172,8 +178,8 @@ class Spans:
         return self._by_key(topic, request.key, from_ms)
 
     def _by_key(self, topic: str, key: bytes | None, from_ms: int | None) -> list[TimeSpan]:
-        """Return a span of the key's partition and a span of the others. Without a key, return one
-        span of all partitions."""
+        """Return a span of the key's partition and a span of the other partitions. Without a key,
+        return one span of all partitions."""
         count = self._partitions_of(topic)
         everywhere = TimeSpan(topic, from_ms, None, tuple(range(count)))
         if key is None or not count:
@@ -338,8 +344,8 @@ class Tracer:
                 self._topics.search(spans, is_end)
 
     def _successor(self, trace: Trace, link: Link) -> list[Link]:
-        """Return the next record of the chain that still exists. A direct successor has about the
-        outcome's time, because one transaction wrote both."""
+        """Return the next record of the chain that still exists. The timestamps of a successor and
+        of the old record's outcome are near each other, because one transaction wrote both."""
         origin, ended_ms = link.origin, link.ended_ms
         later: list[Origin] = []
 

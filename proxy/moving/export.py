@@ -88,7 +88,7 @@ class LeftBehind:
 
 
 class PositionReader(Recovery):
-    """Recovers shards at their committed positions, to which it adds no policy of its own."""
+    """Recovers shards at their committed positions, and adds no policy of its own to a position."""
 
     def _under_own_policy(self, position: Position, end: int) -> Position:
         del end
@@ -116,8 +116,9 @@ class Export:
     def _caught_up(self, shard: Shard, end: int) -> Iterator[ExportedRecord]:
         """Ingest the records from the committed offset to `end`. Yield the ones that are due.
 
-        Such records are never pending, because they end with the transaction that ingests them. No
-        other entry fires here, because the shard has not reached its barrier."""
+        A record that is due when it is ingested is never pending, because it ends with the same
+        transaction. No pending entry fires here, because a shard fires none before it reaches its
+        `barrier`."""
         shard.barrier = LAST_OFFSET
         messages = self._reading(shard.ingress.number, range(shard.next_offset, end))
         flushed_at = shard.next_offset
@@ -305,8 +306,9 @@ def _places(committed: Sequence[TopicPartition]) -> list[tuple[int, str | None]]
 def _taken(shard: Shard, end: int, *, is_still: bool) -> ExportedPartition:
     """Return the position that the export takes.
 
-    If a position has been committed since (`is_still` is False), records after this position may be
-    rewrites of pending records. Then none of them is read."""
+    If the group has committed meanwhile (`is_still` is False), the records after the exported
+    position may be rewrites of records that are exported as pending. Then no record after this
+    position is exported."""
     at = shard.position
     read_to = max(end, at.next_offset) if is_still else at.next_offset
     return ExportedPartition(shard.ingress.number, at.next_offset, at.watermark_ms, read_to)

@@ -19,7 +19,7 @@ from proxy.protocol.request_reader import AskedFor, ParsedBatch
 log = structlog.get_logger(__name__)
 
 OTHER: Final = "(other)"
-"""No topic can have this name."""
+"""The label of all further targets, groups or reasons. No topic can have this name."""
 LONGEST_NAME: Final = 249
 
 
@@ -206,7 +206,7 @@ class RetryMetrics(Collector):
                 self._counts[place] += count
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all attempts of a known group, because `increase` misses a first count."""
+        """Yield all attempts of a known group, even at 0: `increase` misses a first count."""
         family = CounterMetricFamily(
             "delay_proxy_retry_attempts",
             "Records sent back by consumers, by group and number of failures. The first groups "

@@ -1,4 +1,4 @@
-"""Longer HELP texts of metrics. They own the meaning of each metric."""
+"""Longer HELP texts of metrics. They define what each metric means."""
 
 from typing import Final
 

@@ -42,7 +42,7 @@ ThrottledDirection = Literal["writing", "reading"]
 TraceResult = Literal["exported", "dropped", "failed", "deleted", "invalid"]
 Step = Literal["fetch", "confirm", "put", "due", "publish", "tidy", "answer", "look"]
 STEPS: Final[tuple[Step, ...]] = get_args(Step)
-"""The last two belong to `proxy.session.session`, the others to `proxy.session.pipeline`."""
+"""`proxy.session.session` makes the last two steps, and `proxy.session.pipeline` the others."""
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
@@ -178,7 +178,7 @@ class Metrics:
         self.traced.labels(result).inc(records)
 
     def count_lost_session(self) -> None:
-        """Count a lost session. The lag is unknown until the next one."""
+        """Count a lost session. The lag is unknown until the next session."""
         self.sessions_lost.inc()
         self.show(due_lag_seconds=math.nan)
 

@@ -45,7 +45,8 @@ class _Refused:
         self.by_minute[minute] = records + 1, min(oldest_ms, due_ms)
 
     def forget(self, now_ms: int) -> None:
-        """Drop records whose next publish attempt has come. If it fails, it adds them again."""
+        """Drop records whose next publish attempt has come. If the attempt fails, `put_off` adds
+        them again."""
         past = [minute for minute in self.by_minute if (minute + 1) * MINUTE_MS <= now_ms]
         for minute in past:
             del self.by_minute[minute]
