@@ -26,7 +26,7 @@ def client_names() -> Iterator[str]:
 
 
 def _is_opened(found: type) -> bool:
-    """Return whether users call the class themselves."""
+    """Return whether users make objects of the class themselves."""
     is_protocol = getattr(found, "_is_protocol", False)
     is_own_error = found in {kafka_delay.DeadLetter, kafka_delay.RetryLater}
     return is_own_error or not (issubclass(found, Exception | Enum) or is_protocol)

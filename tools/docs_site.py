@@ -1,8 +1,8 @@
 """Pages of the site: `python -m tools.docs_site FOLDER` writes them all into an empty folder.
 
-These are docs/, pages from elsewhere in the repository, and a reference made from the code. Links
-in the repository are relative paths. A link to a page leads to that page of the site. A link to a
-file of settings leads to the reference made from it. A link to another file of the repository
+These are the pages in docs/, pages from elsewhere in the repository, and a reference made from the
+code. Links in the repository are relative paths. On the site, a link to a page leads to that page.
+A link to a file of settings leads to the reference made from this file. A link to any other file
 becomes plain text, since the site does not have the file.
 """
 
@@ -51,11 +51,11 @@ MADE_OF: Final = {
     "proxy/config/default.yaml": "reference/settings.md",
     "helm/kafka-delay-proxy/values.yaml": "reference/chart.md",
 }
-"""Files from which a reference is made. On the site, links to them lead to it."""
+"""Files from which a reference is made -> the reference, to which links to these files lead."""
 PLACES: Final = OUTSIDE | MADE_OF
 LINK: Final = re.compile(r"(?P<text>\[[^\]]*\])\((?P<path>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)")
 CITED: Final = re.compile(r"\bdocs/([\w/-]+\.md)(#[\w-]+)?")
-"""A page as comments name it."""
+"""The name of a page, as comments in the code cite it."""
 QUOTE: Final = '"'
 FENCE: Final = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 HEADER_ROW: Final = re.compile(r"^\| (`timer-[^|]*) \| ([^|]*)(?:\|.*)?$", re.MULTILINE)
@@ -80,7 +80,8 @@ def _write(path: Path, content: str) -> None:
 
 
 def relinked(markdown: str, source: str, place: str) -> str:
-    """Return a page whose links work on the site. `source`: its path in the repository."""
+    """Return a page whose links work on the site. `source` is the page's path in the repository,
+    and `place` its path on the site."""
     parts = FENCE.split(markdown)
     parts[::2] = [
         LINK.sub(lambda found: _relinked(found, source, place), part) for part in parts[::2]
@@ -160,7 +161,7 @@ def _settings() -> Iterator[str]:
 
 
 def _chart_values() -> Iterator[str]:
-    """Yield the values of the chart. Settings that read as in default.yaml are left out."""
+    """Yield the values of the chart. Settings are left out if default.yaml has the same text."""
     yield "The [chart's page](../operations/helm.md) says which values to decide on first.\n"
     settings = {one.path: one for one in documented(DEFAULT_FILE)}
     for value in documented(CHART / "values.yaml"):

@@ -1,7 +1,7 @@
 """Code that one plain record runs through: `python -m tools.journey`. One record with `timer-delay:
 2s` passes the pipeline of a worker, with a stand-in broker and the real store of the default kind.
-The report counts the product's files that run, their lines, and the calls of the turn that
-delivers. Taking over a partition is not included."""
+The report counts the product's files in which code runs, the lines of these files, and the calls in
+the turn that delivers the record. The takeover of the partition is not included."""
 
 import sys
 from collections import Counter
@@ -28,7 +28,8 @@ class Calls:
         self.between_files = 0
 
     def during(self, work: Callable[[], Any]) -> None:
-        """Run `work` and count. Comprehensions and a stand-in's own calls do not count."""
+        """Run `work` and count its calls. Comprehensions count as no calls, and the calls that a
+        stand-in makes do not count."""
         sys.setprofile(self._note)
         try:
             work()
@@ -53,9 +54,9 @@ def _callers(frame: FrameType) -> Iterator[str]:
 
 
 class Journey(NamedTuple):
-    """Code that one record runs through. `files` maps paths below the repository to calls. `lines`
-    is the size of these files. `calls` are those of the delivering turn, and `between_files` is the
-    part from another file."""
+    """Code that one record runs through. `files` maps paths below the repository to numbers of
+    calls. `lines` is the number of lines in these files. `calls` counts the calls in the turn that
+    delivers, and `between_files` the calls among them that come from another file."""
 
     files: dict[str, int]
     lines: int

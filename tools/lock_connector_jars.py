@@ -1,5 +1,6 @@
 """Renewal of `connector-jars.lock`: `python -m tools.lock_connector_jars` (for maintainers). Change
-the version here and pyspark's in pyproject.toml, run it, run the tests, and commit."""
+the version in this file and pyspark's in pyproject.toml, run this file, run the tests, and
+commit."""
 
 from pathlib import Path
 from typing import Final

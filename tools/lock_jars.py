@@ -1,6 +1,6 @@
 """Renewal of `kafka-jars.lock`: `python -m tools.lock_jars` (for maintainers). It resolves the
-roots like Maven and writes each jar with its SHA-256. Change a version here, run it, run the tests,
-and commit both."""
+roots like Maven and writes each jar with its SHA-256. Change a version in this file, run it, run
+the tests, and commit this file and the lock file."""
 
 import hashlib
 import tempfile

@@ -61,9 +61,9 @@ def disk_bytes(folder: Path) -> int:
 @dataclass(frozen=True, slots=True)
 class DiskTraffic:
     """Bytes that one process read from disk and bytes of file pages that it changed. Reads and
-    writes through a mapping count too. The kernel counts a page whole, and once until it is written
-    out. Pages of a file deleted before that count too. NaN means that the system does not tell. A
-    tmpfs counts 0."""
+    writes through a mapping count too. The kernel counts whole pages. A page that changes several
+    times before it is written to disk counts once, even if its file is deleted before that. NaN
+    means that the system does not tell. Files in a tmpfs count as 0."""
 
     read_bytes: float
     written_bytes: float
@@ -85,7 +85,7 @@ class Bill:
 
 
 class Meter:
-    """Count of the CPU time of named processes and of the machine, from its creation on."""
+    """Counter of the CPU time that named processes and the machine use after its creation."""
 
     def __init__(self, pids: dict[str, int]) -> None:
         self._pids = pids

@@ -1,9 +1,9 @@
 """Cost of an audit that continues from one with many open records.
 
 `python -m tools.benchmarks.audit_open [open] [new]`, for example 50000000 100000. The open
-records are written straight into the audit's table. A tenth of them have ids, and they are due
-over fifty days. Then new records are written to the topics, and the audit continues several
-times in one session, because `audit --follow` is warm too."""
+records are written straight into the audit's table. Their dues spread over fifty days, and a tenth
+of them have ids. Then new records are written to the topics, and the audit continues several
+times in one Spark session, because `audit --follow` keeps its session too."""
 
 import json
 import sys
@@ -117,7 +117,7 @@ def _gone_on(spark: SparkSession, job: AuditJob, table: Path) -> dict[str, Any]:
 
 
 def _stands_at_the_newest(history: History) -> None:
-    """Record that the last audit left the current version of the table."""
+    """Note in the history that the last audit left the current version of the table."""
     (row,) = history.audits.collect()
     newest = {"audit": new_name(), "open_version": history.records.version}
     history.add({**row.asDict(), **newest})

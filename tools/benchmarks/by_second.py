@@ -19,8 +19,9 @@ late. Longer delays were mostly scheduled in time."""
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """One second after the start. `short` and `long` are the lateness of records due in it, by
-    delay. `delivered` counts the records that arrived in it. Memory is the proxy's."""
+    """One second, by its number after the start. `short` and `long` are the lateness of the records
+    that were due in this second, with short and with longer delays. `delivered` counts the records
+    that arrived in it. `anonymous_mb` is the proxy's memory."""
 
     at_s: int
     sent: int
@@ -33,7 +34,7 @@ class Second:
 
     @property
     def worst_p99_ms(self) -> float:
-        """Return the larger p99 of both kinds of delay. NaN means that nothing was due."""
+        """Return the larger p99 of short and long delays. NaN means that nothing was due."""
         return float(np.fmax(self.short.p99_ms, self.long.p99_ms))
 
 
@@ -81,7 +82,7 @@ def by_second(course: Course, start_ms: float) -> list[Second]:
 
 
 def short_against_long(course: Course, due_from_ms: float, due_until_ms: float) -> float:
-    """Return the mean lateness of short delays over long delays. 1 is even."""
+    """Return the mean lateness of short delays divided by the mean lateness of long delays."""
     means_ms = []
     for arrivals in course.by_delay():
         chosen = (arrivals.due_ms >= due_from_ms) & (arrivals.due_ms < due_until_ms)
@@ -91,8 +92,8 @@ def short_against_long(course: Course, due_from_ms: float, due_until_ms: float) 
 
 
 def recovered_s(arrivals: Arrivals, since_ms: float, limit_ms: float) -> float:
-    """Return the whole seconds until lateness stays within `limit_ms`. One record in a hundred of a
-    second may be later. NaN in gives NaN out."""
+    """Return the whole seconds until lateness stays within `limit_ms`. In each second, one record
+    in a hundred may be later. Return NaN if `since_ms` is NaN."""
     if np.isnan(since_ms):
         return np.nan
     seconds = ((arrivals.received_ms - since_ms) // 1000).astype(np.int64)

@@ -1,7 +1,10 @@
-"""Comparison of a run's figures with an earlier run. Hosts of one kind differ by half, so rates are
-never compared. Ratios within a run, sizes, and times on the same kind of machine are compared. If
-the relay's pace differs more, only sizes are compared. A change must exceed the spread of the
-rounds in either run, and 5 %. A figure without rounds must exceed NOISE."""
+"""Comparison of a run's figures with an earlier run.
+
+Hosts of one kind differ by half, so rates are never compared. Ratios within a run, sizes, and times
+on the same kind of machine are compared. If the relay's rates differ by more than SAME_PACE, only
+sizes are compared. A change counts if it exceeds 5 % and the spread of the rounds in both runs. For
+a figure without rounds, it must exceed NOISE.
+"""
 
 import json
 import math
@@ -32,7 +35,7 @@ Content = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """Earlier report: value and spread of each figure, None if unknown."""
+    """Earlier report. `figures` has the value and spread of each figure, None if unknown."""
 
     name: str
     date: str
@@ -89,7 +92,7 @@ def changes(figures: Sequence[Figure], earlier: Earlier, setting: str) -> dict[s
 
 
 def other_pace(figures: Sequence[Figure], earlier: Earlier) -> tuple[float, float] | None:
-    """Return the relay's rate now and before if the hosts differ in pace."""
+    """Return the relay's rates now and before if the hosts differ in pace, else None."""
     before = earlier.figures.get(RELAY, (None, None))[0]
     now = next((figure.value for figure in figures if figure.name == RELAY), None)
     if not now or not before or max(now / before, before / now) <= SAME_PACE:

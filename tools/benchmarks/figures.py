@@ -28,7 +28,8 @@ _SENSES: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
 }
 _GOALS_BY_PENDING = {10_000_000: ("<= 200", "<= 1.5"), 50_000_000: ("<= 600", "<= 6")}
-"""Goals for anonymous memory (MB) and for the first delivery after a restart (s)."""
+"""Number of pending records -> goals for anonymous memory (MB) and for the first delivery after a
+restart (s)."""
 
 
 class Kind(StrEnum):
@@ -40,7 +41,7 @@ class Kind(StrEnum):
     SIZE = "size"
     TIME = "time"
     TAIL = "tail"
-    """Time of the latest few."""
+    """Lateness of the latest few records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,8 @@ def _lateness(name: str, late: Lateness, goals: Goals = NO_GOALS) -> Iterator[Fi
 def _quotient(
     name: str, values: Sequence[float], others: Sequence[float], kind: Kind, goal: str
 ) -> Figure:
-    """Return a quotient of medians. It is NaN if a part was not measured."""
+    """Return the median of `values` divided by the median of `others`. It is NaN if one of them was
+    not measured."""
     value, other = _median(values), _median(others)
     both = len(values) > 1 and len(others) > 1
     spread = round(_spread(values) + _spread(others), 3) if both else None

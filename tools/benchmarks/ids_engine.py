@@ -3,7 +3,7 @@
 `python -m tools.benchmarks.ids_engine [ids]`. Batches have 2,048 new ids. In every eighth batch
 256 pending ids are looked up and replaced. `WAITING` ids stay pending, and older ones are
 forgotten. Each engine runs in its own process. RocksDB is told the ids to forget. The register
-finds them itself. RocksDB stores neither tombstones nor links here."""
+finds them itself. The register also stores tombstones and links, and RocksDB does not."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ ENGINES: dict[str, Callable[[Path], Engine]] = {"ours": OurRegister, "rocksdb": 
 
 
 class Clock:
-    """CPU seconds of the calling thread by name, and of the process. The longest call delays due
-    records."""
+    """CPU seconds of the calling thread by name of the call, and of the whole process. `longest_s`
+    is the longest call, because it delays due records."""
 
     def __init__(self) -> None:
         self.loop_s: dict[str, float] = {}

@@ -1,5 +1,5 @@
-"""Key of a benchmark record: 16 bytes with its number and due time. The reader needs nothing else,
-so reading is cheap."""
+"""Key of a benchmark record: 16 bytes with its number and due time. The reader needs no other part
+of the record, so reading is cheap."""
 
 from collections.abc import Sequence
 

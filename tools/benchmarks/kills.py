@@ -40,7 +40,7 @@ class Arrivals:
         self._thread.start()
 
     def next_after(self, moment_s: float) -> float:
-        """Return when the first record after the moment arrived, in monotonic seconds."""
+        """Return when the first record arrived after this moment, in monotonic seconds."""
         deadline_s = moment_s + PATIENCE_S
         while self._last_s <= moment_s:
             assert time.monotonic() < deadline_s, f"nothing was delivered for {PATIENCE_S} s"
@@ -59,7 +59,7 @@ class Arrivals:
 
 
 def measure(folder: Path) -> list[float]:
-    """Return the seconds without a delivery of each kill. Every record must end once."""
+    """Return for each kill the seconds without a delivery. Every record must end once."""
     draw = random.Random(1)
     with any_broker(folder / "broker") as bootstrap:
         installation = Installation(bootstrap, folder)
@@ -76,7 +76,7 @@ def measure(folder: Path) -> list[float]:
                     time.sleep(draw.uniform(*PAUSE_S))
                     proxy.kill()
                     killed_s = time.monotonic()
-                    time.sleep(POLL_S * 5)  # earlier deliveries arrive meanwhile
+                    time.sleep(POLL_S * 5)  # deliveries from before the kill arrive in this time
                     proxy.start()
                     found.append(arrivals.next_after(killed_s + POLL_S * 5) - killed_s)
             installation.judge()

@@ -15,8 +15,8 @@ PAGE_WITHIN_S = 30
 
 
 class Lister:
-    """Thread that lists pages within the `with` block and begins again at the end. `records` were
-    listed in `seconds`. The slowest page took `longest_s`."""
+    """Thread that lists pages within the `with` block. After the last page it begins again.
+    `records` is the number listed in `seconds`. The slowest page took `longest_s`."""
 
     def __init__(self, proxy: ProxyProcess) -> None:
         self.records = 0
@@ -60,7 +60,7 @@ class Lister:
             self.seconds = ended_s - started_s
 
     def _page(self, cursor: str) -> str:
-        """List one page. Return the next cursor, empty at the end."""
+        """List one page. Return the next cursor, which is empty after the last page."""
         after = f"&cursor={quote(cursor)}" if cursor else ""
         status, text = self._proxy.get(
             f"/api/v1/pending/records?limit={PAGE_RECORDS}{after}", PAGE_WITHIN_S

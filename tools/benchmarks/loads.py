@@ -20,15 +20,16 @@ CHUNK_RECORDS = 2_000
 TICK_S = 0.002
 MOST_MESSAGE_BYTES = 8 << 20
 LINGER_MS = 20
-"""Fewer requests leave the broker to the proxy. No delay is this short."""
+"""The generator waits this long to fill a request. With fewer requests the broker has more time for
+the proxy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Settings of a load. A record is due at `anchor_ms`, or else at the time of sending, plus a
-    random delay from `delay_ms`. Without a rate the broker sets the pace. Sending stops after
-    `most_s`. With `id_header` each record has its own id (38 bytes). Several `targets` are numbered
-    and take turns."""
+    """Settings of a load. A record's due is `anchor_ms`, or without it the time of sending, plus a
+    random delay within the range `delay_ms`. Without `rate_per_s` the broker sets the pace. Sending
+    stops after `most_s`. With `id_header` each record has its own id (38 bytes). If `targets` is
+    above 1, the names of the targets end with numbers, and the records go to them in turns."""
 
     bootstrap_servers: str
     ingress: str

@@ -1,5 +1,5 @@
 """Lateness of records for other targets when one target loses a node that it needs. The node holds
-its only replica, or the third of three that must be in sync. `python -m
+the target's only replica, or one of three replicas that must all be in sync. `python -m
 tools.benchmarks.lost_leader` takes three minutes, with three brokers on this machine."""
 
 import tempfile

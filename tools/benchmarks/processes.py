@@ -15,8 +15,8 @@ Announce = Callable[[], None]
 
 
 class Job(Generic[Result]):
-    """One function call in a spawned process. `work` receives a callable that announces readiness,
-    then the arguments. The end of the `with` block ends the process."""
+    """One call of a function in a spawned process. The first argument of `work` is a callable that
+    announces readiness. The end of the `with` block ends the process."""
 
     def __init__(self, work: Callable[..., Result], *arguments: object) -> None:
         context = multiprocessing.get_context("spawn")

@@ -66,7 +66,7 @@ def read(announce: Announce, order: ReadOrder) -> Arrivals:
 
 
 def assign_whole(consumer: Consumer, topics: Sequence[str]) -> None:
-    """Assign every partition and read each to its end, to warm up the consumer."""
+    """Assign every partition, and read each partition to its end to warm up the consumer."""
     known = consumer.list_topics(timeout=60).topics
     places = [(topic, number) for topic in topics for number in known[topic].partitions]
     consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])

@@ -1,7 +1,7 @@
 """Prototype: work that a separate reading process would take from a worker's loop. `python -m
 tools.benchmarks.reading_process` takes five minutes. Pending records are fetched, parsed and stored
-as in a worker, without transactions. One thread does it, or two processes that share columns in
-memory. The cost of a thread is its CPU time."""
+as in a worker, without transactions. One thread does all this work, or two processes that share
+columns in memory. The cost of a thread is its CPU time."""
 
 import gc
 import sys
@@ -44,7 +44,8 @@ WARM_RECORDS: Final = 50_000
 
 
 class Busy(NamedTuple):
-    """CPU and wall time of a thread. `anew_s` is the CPU time for rebuilding entries."""
+    """CPU and wall time of a thread. `anew_s` is the CPU time for making entries from the shared
+    columns again."""
 
     cpu_s: float
     elapsed_s: float
@@ -191,7 +192,8 @@ def keep(
 
 
 def parsed(source: Source) -> Iterator[tuple[int, list[Entry]]]:
-    """Yield entries by partition. The first item is empty and marks a warm fetch."""
+    """Yield entries by partition. The first item has no entries. It tells that the fetch is
+    warm."""
     consumer = clients.consumer(source.bootstrap_servers, {"group.id": source.group})
     consumer.subscribe([TOPIC])
     reader, left = RequestReader(Policy()), source.records

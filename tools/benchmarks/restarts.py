@@ -22,9 +22,9 @@ PENDING_METRIC = "delay_proxy_shard_pending_records"
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """One restart. The time runs from the start of the process to the first received record.
-    `pending_after` is the proxy's own count, None if unknown. It may include records that ended
-    just before a kill. It is never too low."""
+    """One restart. `first_delivery_s` runs from the start of the process to the first received
+    record. `pending_after` is the proxy's own count of pending records, None if unknown. This count
+    is never too low. It may include records that ended just before a kill."""
 
     how: str
     first_delivery_s: float
@@ -34,8 +34,8 @@ class Restart:
 
 
 def restart(made: Trial, how: str, stop: Callable[[], None], waiting: int) -> Restart:
-    """Stop the proxy, let probes fall due, start it and wait for them. `waiting` records stay
-    pending after the probes."""
+    """Stop the proxy, let probe records fall due, start the proxy and wait for the probes.
+    `waiting` is the number of records that are still pending after that."""
     made.world.say(f"{made.name}: restart, {how}")
     probe = replace(
         made.load(PROBE_RECORDS, (0, 0), int(time.time() * 1000) + PROBE_LEAD_MS),

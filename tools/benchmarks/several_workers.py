@@ -1,5 +1,5 @@
 """One, two and four workers of one `run`, in turns on one broker, with CPU and lateness. `python -m
-tools.benchmarks.several_workers` takes about half an hour. See `--help` for parts of it."""
+tools.benchmarks.several_workers` takes about half an hour. `--help` shows how to run a part."""
 
 import sys
 from dataclasses import replace

@@ -88,8 +88,8 @@ def climb(
     *,
     is_short: bool = False,
 ) -> Ladder:
-    """Try every rate, then halve the gap between the highest held rate and the next one. A short
-    climb stops at the first rate that is not held. The next rate tried is below it."""
+    """Try every rate. Then halve the gap between the highest held rate and the next higher rate,
+    `refinements` times. A short climb tries no rate above the first rate that is not held."""
     streams: list[Streamed] = []
     for rate in rates:
         streams.append(run(rate))

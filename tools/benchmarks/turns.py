@@ -1,13 +1,13 @@
 """Measurements of several kinds in turns, because machines vary more than the compared kinds. A
-round measures each kind twice, in mirrored order. Only figures of one round are compared. An even
-slowdown of the machine therefore changes no ratio."""
+round measures each kind twice: in order, then in reverse order. Only figures of one round are
+compared. So a machine that slows down steadily changes no ratio."""
 
 from collections.abc import Callable, Sequence
 from statistics import mean, median
 
 Figures = dict[str, float]
 Rounds = list[dict[str, Figures]]
-"""Figures by kind for each round, as means of both passes."""
+"""For each round: kind -> figures, which are the means of the kind's two measurements."""
 
 
 def in_turns(

@@ -1,6 +1,6 @@
 """Comparison of two proxies on one broker, in turns or at once. `python -m
 tools.benchmarks.two_proxies OTHER` takes about an hour. OTHER is the command of another checkout
-(`/path/to/it/.venv/bin/kafka-delay-proxy`). See `--help` for parts of it."""
+(`/path/to/it/.venv/bin/kafka-delay-proxy`). `--help` shows how to run a part."""
 
 import shlex
 import sys
@@ -38,8 +38,7 @@ Commands: TypeAlias = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Number of rounds and the measurement. The rounds suffice to see the ratios above the
-    noise."""
+    """The measurement, and the number of rounds that shows its ratios above the noise."""
 
     rounds: int
     measure: Callable[[World, Commands, str, int], Rounds]
@@ -82,8 +81,8 @@ def _in_turns(
 def _at_once(
     measure: Callable[[Trial], Figures],
 ) -> Callable[[World, Commands, str, int], Rounds]:
-    """Measure both at the same time under equal loads. This shows differences that are smaller than
-    the variation of the machine. The machine must have room for both."""
+    """Measure both proxies at the same time under equal loads. This shows differences that are
+    smaller than the variation of the machine. The machine must have room for both proxies."""
 
     def rounds_of(world: World, commands: Commands, name: str, rounds: int) -> Rounds:
         found: Rounds = []

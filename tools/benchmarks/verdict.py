@@ -11,7 +11,8 @@ from tools.benchmarks.reader import Arrivals
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Faults among the records of one load, counted by key. All three must be zero."""
+    """Faults among the records of one load, counted by key. `early`, `missing` and `duplicate` must
+    be zero."""
 
     received: int
     early: int

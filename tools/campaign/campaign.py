@@ -45,8 +45,8 @@ class Faulty:
 
 @dataclass(slots=True)
 class Figures:
-    """Counts of the campaign. `planted` and `caught` are by operator and mode. `clean` counts runs
-    without a fault by mode. `so_far` counts plantings by operator."""
+    """Counts of the campaign. `planted` and `caught` count faults by operator and mode. `clean`
+    counts runs without a fault by mode. `so_far` counts planted faults by operator."""
 
     planted: Counter[tuple[str, str]] = field(default_factory=Counter)
     caught: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -72,9 +72,10 @@ def drawn_chunk(
     operators: Mapping[str, Operator],
     so_far: Counter[str],
 ) -> Chunk:
-    """Return a clean run and a faulty twin of each history. The least planted operators come first.
-    Without operators there are only clean runs. A history whose twin ends differently has no twin,
-    because a shard's number decides when it rests."""
+    """Return a clean run and a faulty twin of each history. Operators that were planted least come
+    first. Without operators there are only clean runs. A twin without the fault must end like the
+    clean run, else it is left out. It can end differently, because a shard's number decides when
+    the shard rests."""
     clean, faulty = [], []
     for number in numbers:
         clean.append(played(seed, number, 2 * number))
@@ -127,8 +128,8 @@ def _judge_seen(
 
 
 def check(chunk: Chunk, mode: str, found: Verdicts, figures: Figures) -> None:
-    """Count right statements and keep wrong ones. With a full view, each record of a clean run must
-    get the verdict of its end."""
+    """Count the audit's right statements and keep its wrong ones. With a full view, each record of
+    a clean run must get the verdict that fits its end."""
     by_run = _by_run(found)
     for contents in chunk.clean:
         said = by_run.get(contents.run, {})
@@ -148,7 +149,7 @@ def check(chunk: Chunk, mode: str, found: Verdicts, figures: Figures) -> None:
 
 
 def _without_unread(expected: Mapping[str, str], contents: Contents) -> dict[str, str]:
-    """`follow` gives no verdict to a record that the proxy has not read."""
+    """Leave out records that the proxy has not read, because `follow` gives them no verdict."""
     unread = {relative(one.origin) for one in contents.records() if not one.is_read}
     return {origin: verdict for origin, verdict in expected.items() if origin not in unread}
 
@@ -158,7 +159,8 @@ def ended_as(contents: Contents) -> dict[str, str]:
 
 
 def _called(one: Ended) -> str:
-    """Return the verdict by the record's end, pending if the proxy has not read it."""
+    """Return the verdict that fits the record's end. It is pending if the proxy has not read the
+    record."""
     if not one.is_read:
         return PENDING
     end = one.outcome.said()["outcome"] if one.end == MOVED else one.end
@@ -180,8 +182,8 @@ def _check_faulty(
 
 
 def _wrong(faulty: Faulty, mode: str, before: Verdicts, after: Verdicts) -> Iterable[Wrong]:
-    """Yield wrong statements. If the mode cannot see the fault, it may report no other
-    violation."""
+    """Yield the wrong statements of the audit. An audit in a mode that cannot see the fault may
+    report no other violation."""
     expected = _allowed(faulty.planted.expected, mode)
     sides = _allowed(faulty.planted.sides, mode)
     is_unseen = mode in faulty.operator.unseen_in
@@ -200,8 +202,8 @@ def _wrong(faulty: Faulty, mode: str, before: Verdicts, after: Verdicts) -> Iter
 
 
 def _allowed(by_origin: Mapping[str, frozenset[str]], mode: str) -> dict[str, frozenset[str]]:
-    """Return the allowed verdicts of a mode. `follow` judges only records that must have ended,
-    so others may stay pending."""
+    """Return the verdicts that a mode may give, by origin. `follow` judges only records that must
+    have ended, so UNSETTLED records may stay pending."""
     pending = {PENDING} if mode == FOLLOW else set()
     return {
         origin: verdicts - {UNSETTLED} | (pending if UNSETTLED in verdicts else set())
@@ -210,7 +212,8 @@ def _allowed(by_origin: Mapping[str, frozenset[str]], mode: str) -> dict[str, fr
 
 
 def _is_second_end(said: Said, mode: str) -> bool:
-    """Return whether a later audit only knows that an earlier audit closed the record."""
+    """Return whether the audit says that an earlier audit saw the record's end. It then knows no
+    more of this end."""
     return mode != BATCH and "an earlier audit saw its end" in said.detail
 
 

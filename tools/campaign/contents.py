@@ -19,7 +19,7 @@ PURGED = "purged by "
 
 @dataclass(slots=True)
 class Held:
-    """Record of a topic. `since` is the first moment at which it exists."""
+    """Record of a topic. `since` is the number of the first moment at which it exists."""
 
     topic: str
     partition: int
@@ -110,11 +110,12 @@ class Contents:
         self.others = [one for one in self.others if id(one) not in names]
 
     def move_positions(self, partition: int, **changes: int) -> None:
-        """Limit `next_offset` and `watermark_ms` of the proxy at every moment."""
+        """Limit the proxy's `next_offset` or `watermark_ms` to the value in `changes`, at every
+        moment."""
         self.moments = [_held_back(one, partition, changes) for one in self.moments]
 
     def extend_log(self, partition: int, end: int) -> None:
-        """Set the log end of the last moment. The proxy had read all of it."""
+        """Set the log end of the last moment, as if the proxy had read the partition to there."""
         last = self.moments[LAST]
         stood = replace(last.committed[partition], next_offset=end)
         self.moments[LAST] = replace(
@@ -223,8 +224,8 @@ class Ended:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether it is a producer's timer record without an id. No other record depends
-        on it."""
+        """Return whether the record is a producer's timer record without an id. No other record
+        depends on such a record."""
         return self.kind == "record" and self.ident is None and self.hop_from is None
 
 

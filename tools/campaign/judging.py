@@ -51,8 +51,8 @@ class Said(NamedTuple):
 
 
 Verdicts = dict[str, Said]
-"""Statements by origin. A record without an ingress origin has its own place, with an @ in
-front."""
+"""Origin -> what the audit says. A record without an ingress origin is named by its own place, with
+an @ in front."""
 
 
 class _Chain(NamedTuple):
@@ -91,7 +91,8 @@ def _continued(laid: Laid, chain: _Chain, materialise: Materialise) -> Verdicts:
 
 
 def _follow(laid: Laid, chain: _Chain, materialise: Materialise) -> Verdicts:
-    """Audit settled records only. The positions are one moment older than the newest records."""
+    """Audit only records that must have ended. The positions that an audit reads are one moment
+    older than the newest records that it reads."""
     found: Verdicts = {}
     read_to = -1
     for moment in range(LAST + 1):
@@ -140,8 +141,8 @@ class Prepared:
 
 
 def _together(before: Verdicts, now: Verdicts) -> Verdicts:
-    """Return the last verdict of each record. A wrong check-back is named only by the audit that
-    reads it. The half message has usually not ended by then."""
+    """Return the last verdict of each record. A wrong check-back is the exception: only the audit
+    that reads it names it, and its half message usually ends later."""
     lasting = {
         origin: said for origin, said in before.items() if said.detail.startswith(CHECK_BACK)
     }

@@ -39,8 +39,8 @@ from tools.campaign.scene import (
 RUNS_A_MOVE = 4
 """Records are moved in one of this many runs."""
 QUIET_STEPS = 60
-"""Number of steps in which everything ends. A rate limit saves only a quarter of a second, so a
-step passes few records."""
+"""Number of steps in which everything ends. Many are needed, because a rate cap lets only the
+records of a quarter of a second pass in each step."""
 
 
 class KnownSettingsTopic(SettingsTopic):
@@ -70,15 +70,15 @@ class KnownSettingsTopic(SettingsTopic):
 
 @dataclass(slots=True)
 class _Look:
-    """Moment, with the log lengths that say which records existed."""
+    """A moment, and the length of each log, which says which records existed then."""
 
     moment: Moment
     lengths: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
 def played(seed: int, number: int, run: int) -> Contents:
-    """Play a history in the partitions and targets of `run`. It depends only on its number and the
-    seed."""
+    """Play a history in the partitions and targets of `run`. The history depends only on `number`
+    and `seed`."""
     chance = Random(f"{seed}/{number}")
     moves = Random(f"{seed}/{number}/moves") if number % RUNS_A_MOVE == 0 else None
     world, settings = _world(chance, run)
@@ -119,7 +119,7 @@ def _world(chance: Random, run: int) -> tuple[World, KnownSettingsTopic]:
 
 
 def _perform(world: World, step: Step, until_ms: int) -> None:
-    """Perform one step. Time does not pass beyond `until_ms`."""
+    """Perform one step. The clock does not go beyond `until_ms`."""
     match step:
         case ("write", dict() as written):
             _write(world, written)

@@ -44,8 +44,8 @@ FILES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """Many runs side by side. `since` in HELD is the first moment of a record. `unseen` lists
-    topics that are not fully seen."""
+    """Many runs side by side. The column `since` of the frames is the first moment at which a
+    record exists. `unseen` lists topics that the audit does not see in full."""
 
     ingress: DataFrame
     others: DataFrame

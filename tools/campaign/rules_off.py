@@ -29,8 +29,8 @@ CHAINS: Final = MODES[1:]
 
 
 class RuleOff(NamedTuple):
-    """Result without a rule. `noticed_by` lists operators whose runs got another verdict. `seen` is
-    the one of SIGHTS or CHAINS that shows it."""
+    """Result without a rule. `noticed_by` lists the operators whose runs got another verdict.
+    `seen` names the view (SIGHTS) or mode (CHAINS) in which a verdict changed."""
 
     name: str
     noticed_by: list[str]
@@ -79,8 +79,8 @@ def _verdict_without(said: Said, number: int) -> str:
 def _rules(
     chunk: Chunk, at_hand: Mapping[str, Prepared], whole: Laid, folder: Path, keep: Materialise
 ) -> list[RuleOff]:
-    """Disable each rule in turn. All matching rules are recorded once, which gives every
-    verdict."""
+    """Disable each rule in turn. One audit records all rules that match each record. From them
+    follows the verdict that the record would get without any of the rules."""
     with patch.object(evaluation, "RULING", _ruling_with_all()):
         full = {sight: one.judged(keep) for sight, one in at_hand.items()}
         full |= {mode: judged(whole, mode, folder / mode) for mode in CHAINS}

@@ -1,5 +1,6 @@
-"""Limited views of a run's topics: deleted by retention, behind an open transaction, written during
-the audit, or with unknown settings. None of these may make a record of a clean run a violation."""
+"""Limited views of a run's topics. Records may be deleted by retention, be hidden behind an open
+transaction, or come during the audit. Settings may be unknown. In no view may the audit call a
+record of a clean run a violation."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ UNSEEN_PART: Final = 1
 
 
 class Sight(NamedTuple):
-    """Limited view. `change` removes records from a run. `unseen` is the audit's information about
-    it. `settled_only` is as in `AuditScope`. `at` is the judged moment."""
+    """Limited view. `change` removes records from a run. `unseen` returns what the audit knows
+    about the removed records. `settled_only` is as in `AuditScope`. `at` is the judged moment."""
 
     change: Callable[[Contents], Contents]
     unseen: Callable[[Sequence[Contents]], Mapping[Place, Unseen]]
@@ -102,7 +103,8 @@ def _in_part(topic: str, since: int, gone: Unseen) -> Sight:
 
 
 def _part(one: Held) -> int:
-    """Return the record's partition. An outcome is placed as the proxy would place it."""
+    """Return the record's partition. For an outcome, compute the partition that the proxy would
+    choose."""
     return partition_of(one.key or b"", PARTS) if one.topic == OWN.outcomes else one.partition
 
 
@@ -124,12 +126,12 @@ def _open(*topics: str, since: int = LAST) -> Sight:
 
 
 STOOD: Final = LAST - 1
-"""Judged moment if the proxy continued after it."""
+"""The moment that is judged in views in which the proxy continued afterwards."""
 
 
 def _behind() -> Sight:
-    """Return a view in which the proxy continued after its position was read. Later ends are seen,
-    except dead letters."""
+    """Return a view in which the proxy continued after the audit read its position. The audit sees
+    the ends that came after that, except dead letters."""
 
     def cut(run: Contents) -> Contents:
         others = [one for one in run.others if one.topic != OWN.dead_letters or one.since < LAST]
@@ -151,8 +153,8 @@ def _ingress_open() -> Sight:
 
 
 def _forgotten() -> Sight:
-    """Return a view in which settings are known from the floor on only. Some runs have no committed
-    position, or lost it."""
+    """Return a view in which the settings are known only for records from the floor on. In some
+    runs the committed position is missing, too."""
 
     def forget(run: Contents) -> Contents:
         last = run.moments[LAST]
@@ -172,7 +174,7 @@ def _policies_from_floor(one: Committed) -> Committed:
 
 
 def _start(run: Contents, partition: int) -> int:
-    """Return the first remaining ingress offset. Unread records are never deleted."""
+    """Return the first ingress offset that retention leaves. It is never above the floor."""
     gone = [
         one.offset
         for one in run.ingress

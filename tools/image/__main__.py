@@ -22,7 +22,7 @@ TARGETS: Final = ("proxy", "audit")
 
 
 def main() -> int:
-    """Return 0 if everything held, 1 if something did not, 3 if it cannot be tried here."""
+    """Return 0 if all trials succeeded, 1 if a trial failed, 3 if this machine cannot run them."""
     parser = argparse.ArgumentParser(prog="python -m tools.image", description=__doc__)
     parser.add_argument("--folder", type=Path, default=REPOSITORY / "build" / "image")
     parser.add_argument("--target", choices=TARGETS, action="append", help="default: both")

@@ -102,5 +102,5 @@ def _copy_tree(source: Path, into: Path) -> None:
 
 
 def _command_of(step: Step) -> Step:
-    """Return the CMD of a HEALTHCHECK. Blanks may follow its flags."""
+    """Return the CMD of a HEALTHCHECK, which follows the flags and perhaps blanks."""
     return Step("CMD", step.text.partition("CMD ")[2].strip(), {})

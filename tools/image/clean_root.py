@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 SUITE: Final = "trixie"
-"""Debian release of the base image. Its Python has the same minor version."""
+"""Debian release of the base image. Debian's Python has the minor version of the image's Python."""
 PACKAGES: Final = "ca-certificates,python3,python3-venv"
 CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
 PASSED_ON: Final = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_DEFAULT_TIMEOUT")
@@ -56,7 +56,7 @@ def isolated(mounts: Sequence[str], program: Sequence[str]) -> list[str]:
 
 
 def debian(folder: Path) -> Root:
-    """Return the clean root, made once and kept in `folder`. Raise NotPossibleHere."""
+    """Return the clean root in `folder`. Make it on first use. Raise NotPossibleHere."""
     root = folder / SUITE
     done = folder / f"{SUITE}.done"
     if not done.exists():

@@ -1,6 +1,6 @@
 """Kafka with the environment from compose.yaml, run from the embedded broker's jars. The image
 `apache/kafka` turns the variables `KAFKA_…` into properties, with a dot for each underscore. This
-does the same. Only host names, ports and the folder differ."""
+module does the same. Only host names, ports and the folder differ from compose.yaml."""
 
 import subprocess
 import time

@@ -18,8 +18,9 @@ PLAIN_TMP: Final = "noexec,nosuid,nodev"
 
 
 class Container:
-    """Program of an image with its own user, no capabilities, a read-only root, /tmp and /data. It
-    sees this machine's network, and only the environment it is given."""
+    """Program of an image, run as the image's user without capabilities. Its root is read-only, and
+    it can write to /tmp and /data. It sees this machine's network, but no environment variables
+    beside the given ones."""
 
     def __init__(
         self,
@@ -100,8 +101,9 @@ class Container:
 
 
 def _signal_inside(process: subprocess.Popen[Any], number: signal.Signals) -> None:
-    """Signal process 1 of the name space made by `unshare`. Its end ends all others. Killing
-    `unshare` is not enough: a process that changes its user does not die with its parent."""
+    """Signal process 1 of the name space made by `unshare`. When it ends, all processes in the name
+    space end. Killing `unshare` is not enough, because a process that changes its user does not die
+    with its parent."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("utf-8")
     for child in children.split():
         os.kill(int(child), number)

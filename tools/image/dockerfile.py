@@ -17,7 +17,7 @@ class Step:
     flags: dict[str, str]
 
     def values(self) -> list[str]:
-        """Return the rest as a list, from JSON or split like a shell."""
+        """Return the step's arguments as a list. They are JSON, or are split as by a shell."""
         return list(json.loads(self.text)) if self.text.startswith("[") else shlex.split(self.text)
 
 

@@ -1,4 +1,4 @@
-"""Claims of a trial."""
+"""Checks of claims in a trial."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ LAST_CHARACTERS: Final = 3_000
 
 
 class DidNotHold(Exception):
-    """Failed claim, with the observation."""
+    """A claim that is false, with the observation that shows it."""
 
 
 def held(holds: bool, saw: str) -> str:

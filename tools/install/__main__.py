@@ -29,7 +29,7 @@ KNOWN_WITHIN_S = 30
 
 
 def main() -> int:
-    """Return 0 if everything held, 1 if something did not, 3 if it cannot be tried here."""
+    """Return 0 if all trials succeeded, 1 if a trial failed, 3 if this machine cannot run them."""
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, _leave)
     try:

@@ -43,8 +43,8 @@ class Api:
     certificate: Path
 
     def ask(self, method: str, path: str, body: object = None, kind: str = JSON) -> Document:
-        """Return the answer. Raise Refused, or OSError without a server. Retry while the server is
-        busy, as it is with new kinds."""
+        """Return the answer. Raise Refused, or OSError if there is no server. Retry while the
+        server is busy, for example after a new kind of object was defined."""
         deadline = time.monotonic() + ANSWER_WITHIN_S
         status, text = self._once(method, path, body, kind)
         while status == http.client.TOO_MANY_REQUESTS and time.monotonic() < deadline:
@@ -79,7 +79,8 @@ class Api:
         return str(self.ask("GET", "/version")["gitVersion"])
 
     def create(self, document: Document, namespace: str | None = None, how: str = "") -> Document:
-        """Create an object, in the namespace if its kind has one. `how` is a query."""
+        """Create an object, in `namespace` if its kind belongs to namespaces. `how` is the query of
+        the request."""
         resource = self._resource(document, namespaced=namespace is not None)
         return self.ask("POST", resource.path(namespace) + how, document)
 
@@ -131,7 +132,7 @@ class Api:
 
 
 def _document(text: str) -> Document:
-    """Return the JSON of an answer. /readyz answers with a word."""
+    """Return the JSON of an answer. The answer of /readyz is a word, which gives no JSON."""
     if not text.startswith("{"):
         return {}
     document: Document = json.loads(text)

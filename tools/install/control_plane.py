@@ -76,8 +76,8 @@ def _etcd(program: Path, folder: Path, url: str, peer_port: int) -> list[str]:
 
 
 def _api_server(program: Path, folder: Path, etcd: str, api: Api) -> list[str]:
-    """Return the API server's command. It makes its own certificate, but not the key for service
-    accounts."""
+    """Return the API server's command. The server makes its own certificate, but needs a file with
+    the key for service accounts."""
     tokens, key = folder / "tokens.csv", folder / "accounts.key"
     tokens.touch(0o600)
     tokens.write_text(f"{api.token},trial,trial,system:masters\n", "utf-8")

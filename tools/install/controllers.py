@@ -1,4 +1,4 @@
-"""Stand-in for a cluster's controllers, as far as Helm waits for them."""
+"""Stand-in for a cluster's controllers. It does only the work that Helm waits for."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Document = dict[str, Any]
 
 
 class Controllers:
-    """Controllers that complete Jobs once their mounts exist, and release orphans. No pod ever
-    runs."""
+    """Controllers that mark Jobs as complete once the objects that they mount exist, and release
+    orphaned objects. No pod ever runs."""
 
     def __init__(self, api: Api) -> None:
         self._api = api

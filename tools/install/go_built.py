@@ -45,9 +45,9 @@ def build(program: GoProgram, target: Path) -> None:
 
 
 def around(program: GoProgram, own: str) -> str:
-    """Return a go.mod that builds the program. `own` is its module's go.mod. Other modules do not
-    see folders that the module replaces (Kubernetes: staging). They are replaced by the published
-    ones: v0.X.Y for Kubernetes vX.Y."""
+    """Return a go.mod that builds the program. `own` is the go.mod of the program's module. If it
+    replaces modules by its own folders (Kubernetes: staging), another module cannot see these
+    folders. So the go.mod names the published modules instead: v0.X.Y for Kubernetes vX.Y."""
     published = re.sub(r"^v\d+", "v0", program.version)
     parts = re.findall(r"^\s*(?:replace )?(\S+) => \./staging/", own, re.MULTILINE)
     lines = ["module local/built", "go 1.24.0", f"require {program.module} {program.version}"]

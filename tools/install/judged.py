@@ -13,7 +13,8 @@ RESTRICTED = "restricted"
 
 
 def manifests(api: Api, namespace: str) -> str:
-    """Pods are judged by `pods`, beside their accounts."""
+    """Let the API server judge all manifests except pods. `pods` does this for pods, because they
+    need accounts."""
     whole = [one for values in SETS.values() for one in rendered(values).documents]
     documents = [one for one in whole if one["kind"] != "Pod"]
     refused = list(_refused(api, documents, namespace))

@@ -1,4 +1,4 @@
-"""Programs of the trial: on the PATH, in this user's cache, or built by Go."""
+"""Programs that the trial needs. They are on the PATH, in this user's cache, or built by Go."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ LARGER: Final[dict[str, Any]] = {**FIRST, "persistence": {"size": "20Gi"}}
 
 
 class Trial:
-    """One release from install to uninstall, seen through the API server. Objects that existed
-    before in its namespace are ignored."""
+    """One release from install to uninstall, seen through the API server. Objects that were in the
+    namespace before the install are ignored."""
 
     def __init__(
         self, api: Api, helm: Helm, controllers: Controllers, tell: Callable[[str], None]
@@ -96,7 +96,7 @@ class Trial:
         self._tell(f"rollback to revision 1: all objects are as at first (revisions: {history})")
 
     def _change_the_volume(self) -> None:
-        """Follow docs/operations/kubernetes.md."""
+        """Change the volume's size, as docs/operations/kubernetes.md says."""
         path = f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets/{NAME}"
         self._api.ask("DELETE", path, {"propagationPolicy": "Orphan"})
         wait_for(lambda: SET not in self._live(), GONE_WITHIN_S, "the StatefulSet to go")

@@ -17,13 +17,14 @@ from tools.overload.progress import Progress
 
 MANY_TOPICS: Final = 100
 MANY: Final[dict[str, clients.Setting]] = {"fetch.wait.max.ms": 200}
-"""Longer fetch wait, because each fetch names every partition of thousands of topics."""
+"""Settings for thousands of topics. Fetches wait longer, because each fetch names every
+partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """Topics to read, and the phases written there. Reading ends after `silent_s` without records
-    once writing has ended. Then the rest is missing."""
+    """Topics to read, and the phases of the load written there. Once writing has ended, reading
+    ends after `silent_s` without records. The records that have not come then count as missing."""
 
     bootstrap_servers: str
     topics: list[str]

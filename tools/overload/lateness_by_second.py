@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 STEP: Final = 1.05
-"""Relative precision of percentiles."""
+"""Each bin's upper limit is this multiple of its lower limit. So percentiles are exact to 5 %."""
 BINS: Final = 380
-"""Number of bins. The last one is 1.05 ** 379 ms, 30 hours."""
+"""Number of bins. The last bin begins at 1.05 ** 379 ms, which is 30 hours."""
 
 Histogram = npt.NDArray[np.int64]
 

@@ -1,6 +1,6 @@
-"""Ledger over millions of records: received, duplicated, early or missing. It has one byte per
-record, by the number in the key (`tools.benchmarks.keys`). The generator wrote this number, so the
-ledger does not depend on the proxy's statements, even for rewritten records."""
+"""Ledger of millions of records: which were received, duplicated, early or missing. It has one byte
+per record, at the number in the record's key (`tools.benchmarks.keys`). The generator wrote this
+number. So the ledger does not depend on the proxy's statements, even for rewritten records."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Milliseconds = npt.NDArray[np.int64]
 
 
 class Phase(NamedTuple):
-    """Part of a load with at most `most_records`. All records of an awaited phase must arrive.
-    Other phases are due after the end."""
+    """Part of a load with at most `most_records`. All records of an awaited phase must arrive. The
+    records of other phases are due after the end of the scenario."""
 
     name: str
     most_records: int

@@ -18,8 +18,8 @@ ANOTHER_BOOT: Final = "00000000-another-boot"
 
 
 def forget_boot(data_dir: Path) -> int:
-    """Set another boot id in all checkpoints and manifests. Return the number of files. The proxy
-    then checks everything, because unsynced data may be lost."""
+    """Set another boot id in all checkpoints and manifests. Return the number of these files. The
+    proxy then checks all its files, because a reboot may have lost data that was not synced."""
     checkpoints, manifests = [*data_dir.rglob(CHECKPOINT)], [*data_dir.rglob(MANIFEST)]
     for path in checkpoints:
         path.write_bytes(replace(read_checkpoint(path), boot_id=ANOTHER_BOOT).to_bytes())
@@ -29,8 +29,8 @@ def forget_boot(data_dir: Path) -> int:
 
 
 def drop_page_cache(folders: Iterable[Path], *, whole_machine: bool) -> str:
-    """Write dirty pages and drop cached ones. Return the method. It covers the whole machine if
-    wanted and allowed, else the files in these folders."""
+    """Write dirty pages to disk and drop cached pages: of the whole machine if that is wanted and
+    allowed, else of the files in these folders. Return the name of the method."""
     if whole_machine:
         os.sync()
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""One scenario from the check of its room to its figures."""
+"""The run of one scenario, from the check of the disk space to the figures."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ SHOWN: Final = 10
 
 class Scenario(Protocol):
     def scene(self, sizes: Sizes) -> Scene:
-        """Return the requirements."""
+        """Return what the scenario needs: topics, broker and disk space."""
 
     def act(self, stage: Stage) -> Figures:
-        """Run the scenario. Its `faults` are added to the others."""
+        """Run the scenario. The key `faults` of the result has faults beside those of the
+        ledger."""
 
     def figures(self, acted: Figures, account: Account) -> Figures:
         """Return the figures to report."""
@@ -35,10 +36,11 @@ class Scenario(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """Result of a scenario. All `faults` must be 0. Moments are seconds into the scenario.
-    `samples` are as in `timeline.Sample`. `lateness` is the second, then `lateness_by_second.Late`.
-    `resident` is the worker's memory in MiB: when ready, and the peaks of anonymous and file pages.
-    `bound` is the setting for records, None if not set."""
+    """Result of a scenario. All `faults` must be 0. Moments are seconds since the begin of the
+    scenario. `samples` has the fields of `timeline.Sample`. Each item of `lateness` is a second and
+    the fields of `lateness_by_second.Late`. `resident` is the worker's memory in MiB: when it was
+    ready, and the peaks of anonymous and file pages. `bound` is the setting for the memory of
+    records, None if it is not set."""
 
     records: dict[str, int]
     figures: Figures
@@ -110,13 +112,13 @@ def _resident(timeline: Timeline) -> dict[str, Any]:
 
 
 def _beyond_bound(resident: dict[str, Any]) -> int:
-    """Return the MiB by which memory above the idle process exceeds the bound."""
+    """Return by how many MiB the worker's memory, less its memory when idle, exceeds the bound."""
     if resident["bound"] is None or resident["when ready"] is None:
         return 0
     return max(0, int(resident["peak anonymous"] - resident["when ready"] - resident["bound"]))
 
 
 def memory_bound_mib() -> int | None:
-    """Return the setting `memory` of a worker in MiB, None if not set."""
+    """Return the setting `memory.per_worker` in MiB, None if it is not set."""
     memory = getattr(Settings(), "memory", None)
     return None if memory is None else int(memory.per_worker_bytes) // MIB

@@ -28,7 +28,7 @@ def draw(scenarios: Mapping[str, dict[str, Any]], path: Path) -> None:
 
 
 def _draw_memory(axes: Axes, name: str, found: dict[str, Any]) -> None:
-    """Draw memory. A gap without a process stays open."""
+    """Draw memory. The line has a gap while no process runs."""
     for column, label in ((1, "anonymous"), (2, "pages of files")):
         at_s, sizes = _with_gaps([(row[0], row[column] / MIB) for row in found["samples"]])
         axes.plot(at_s, sizes, label=label, linewidth=1)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 MIB = 1 << 20
 LEAST_ON_DISK = 300_000
-"""Records that fill a memtable of each of four shards. Without files nothing survives a kill."""
+"""So many records fill a memtable in each of four shards. A memtable is written to a file only when
+it is full, and only files survive a kill."""
 
 
 @dataclass(frozen=True, slots=True)

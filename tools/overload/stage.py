@@ -28,7 +28,7 @@ from tools.overload.timeline import Timeline
 PATIENCE_S: Final = 3_600
 READY_WITHIN_S: Final = 900
 SILENT_S: Final = 180
-"""Time without arrivals after which the rest is missing."""
+"""After this time without arrivals, records that have not arrived count as missing."""
 LOOK_EVERY_S: Final = 0.05
 SETTINGS: Final = {"log": {"format": "json"}}
 

@@ -24,7 +24,7 @@ class Mark(NamedTuple):
 
 
 class Timeline(Watch):
-    """Samples of process `pid`, once a second until closed. Without a process there are none."""
+    """Samples of process `pid`, once a second until closed. None are taken without a process."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__()

@@ -35,7 +35,7 @@ PICTURES: Final = Path(__file__).parents[2] / "docs" / "pictures"
 PARTITIONS: Final = 4
 INGRESS_CONFIG: Final = {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}
 SETTLED_S: Final = 4
-"""Time after which rates and times are those of a working proxy."""
+"""After this time the page shows rates and times of a proxy at work, not of its start."""
 READ_WITHIN_S: Final = 3_600
 
 

@@ -10,7 +10,7 @@ from tests.support.distributions import asked_for, closure, environment_of
 from tools.release.findings import Fault, output_of
 
 IMAGES: Final = {"proxy": ("otel", "rocksdb"), "audit": ("spark",)}
-"""Images, and the extras of their lock files. A test holds that `.venv` has the same versions."""
+"""Images, and the extras in their lock files. A test checks that `.venv` has the same versions."""
 
 
 def listed(root: Path, packages: Path, folder: Path, version: str) -> str:

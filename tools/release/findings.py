@@ -1,4 +1,4 @@
-"""How a step of the release check ends if it does not pass, and how a step runs a program."""
+"""Errors of the steps of the release check, and the function by which a step runs a program."""
 
 import os
 import subprocess

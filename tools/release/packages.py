@@ -15,9 +15,9 @@ from tools.release.findings import Fault, output_of
 
 NOT_COPIED: Final = (".git", ".venv", "build", "dist", "__pycache__", ".*_cache", ".hypothesis")
 EARLIEST: Final = "1580601600"
-"""The time in archives if SOURCE_DATE_EPOCH is not set: hatchling's own."""
+"""The time in archives if SOURCE_DATE_EPOCH is not set. Hatchling has the same default."""
 EXPECTED: Final = 4
-"""A wheel and a source archive of the service, and of the client."""
+"""Number of packages: a wheel and a source archive of the service, and the same of the client."""
 
 
 def built_twice(root: Path, folder: Path) -> str:

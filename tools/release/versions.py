@@ -22,7 +22,7 @@ PART: Final = re.compile(r"(?ms)^## \[([^\]]+)\](?: - \d{4}-\d\d-\d\d)?\n(.*?)(?
 def agreed(root: Path, tag: str = "") -> str:
     """Return the version that all files name. Raise Fault with each file that differs.
 
-    With a `tag`, also the tag names it, and the changelog has no unreleased changes.
+    If `tag` is given, it must name this version, and the changelog must have no unreleased changes.
     """
     version = _assigned(root / SOURCE)
     named = list(_named(root)) + ([("the tag", tag.removeprefix("v"))] if tag else [])
@@ -35,7 +35,7 @@ def agreed(root: Path, tag: str = "") -> str:
 
 
 def notes(root: Path, version: str) -> str:
-    """Return the changes of a version."""
+    """Return the changelog's section about a version."""
     return _parts(root).get(version, "").strip()
 
 

@@ -18,7 +18,7 @@ MOST_PARTITIONS: Final = 8
 
 
 class BrokerLane(Lane):
-    """Faults of one of the three nodes. The cluster is whole between faults."""
+    """Faults of one of the three nodes. Each fault is repaired before the next begins."""
 
     def __init__(self, name: str, scene: Scene, faults: Iterator[Fault]) -> None:
         super().__init__(name, scene, faults)

@@ -33,7 +33,7 @@ OF_PROXIES: Final = {
     "other store": Kind(2, 0, 1),
     "storm": Kind(1, 0, 2),
 }
-"""Faults of one proxy. A freeze may outlast its session."""
+"""Faults of one proxy. A freeze may last longer than the proxy's session in the group."""
 OF_BROKERS: Final = {
     "kill leader": Kind(2, 2, 10),
     "kill coordinator": Kind(2, 2, 10),
@@ -49,17 +49,18 @@ OF_BROKERS: Final = {
 }
 """Faults of one broker or its network."""
 LONGEST_PAUSE_S: Final = 12.0
-"""This gives about 300 faults per lane and hour, and time for deliveries between them."""
+"""With this limit a lane has about 300 faults in an hour, and deliveries have time between them."""
 
 
 KINDS: Final = {"proxies": OF_PROXIES, "brokers": OF_BROKERS}
-"""Lanes, which run at the same time."""
+"""Lane -> its kinds of faults. The lanes run at the same time."""
 Named = tuple[str, int]
 """Lane and number of a fault."""
 
 
 class Fault(NamedTuple):
-    """Fault of the `number`-th draw. `choice`, in [0, 1), selects the victim or the variant."""
+    """The fault that was drawn as number `number`. `choice`, at least 0 and below 1, selects the
+    victim or the variant."""
 
     number: int
     what: str
@@ -84,13 +85,13 @@ def drawn(kinds: dict[str, Kind], seed: str) -> Iterator[Fault]:
 
 
 class Choice(NamedTuple):
-    """Selection of a seed's faults: the named ones, if any, without some kinds."""
+    """Selection from the faults that a seed gives: the named faults, or all, without some kinds."""
 
     named: frozenset[Named] | None = None
     without: frozenset[str] = frozenset()
 
     def of(self, seed: int, lane: str) -> Iterator[Fault]:
-        """Return the faults of one lane. They end only if faults are named, or no kind is left."""
+        """Yield the faults of one lane: without end, unless faults are named or no kind is left."""
         if self.without >= KINDS[lane].keys():
             return iter(())
         faults = drawn(KINDS[lane], f"{seed} {lane}")
@@ -112,7 +113,7 @@ def named(lane: str, text: str) -> set[Named]:
 
 
 def shrunk(faults: list[Named], fails: Callable[[list[Named]], bool]) -> list[Named]:
-    """Return fewer faults that still fail, halved as long as a half fails."""
+    """Return fewer faults with which the soak still fails. Halve them as long as one half fails."""
     while len(faults) > 1:
         middle = len(faults) // 2
         halves = (faults[:middle], faults[middle:])

@@ -15,7 +15,8 @@ from tools.soak.starts import Start
 MIB: Final = 1 << 20
 BUCKET_S: Final = 10
 LOCAL_STATE_GONE: Final = frozenset({"lose disk", "other store"})
-"""After these faults the shards are rebuilt from the broker. A damaged file may cause that too."""
+"""After these faults the shards are rebuilt from the broker. A damaged file may also cause a
+rebuild, but does not always."""
 MAY_BE_GONE: Final = LOCAL_STATE_GONE | {"cut file", "flip bits"}
 
 
@@ -53,8 +54,8 @@ def _percentiles(values: Sequence[float]) -> dict[str, float]:
 
 
 def _first_deliveries(found: Soak) -> dict[str, dict[str, float]]:
-    """Return first deliveries after SIGKILL. `alone` excludes starts during broker or network
-    faults."""
+    """Return the times to the first delivery after SIGKILL. `alone` leaves out starts during a
+    fault of a broker or the network."""
     local = [start for start in found.starts if start.fault not in MAY_BE_GONE]
     others = [done for done in found.done if done.lane == "brokers"]
     alone = [start for start in local if not _is_disturbed(start, others)]

@@ -34,7 +34,8 @@ SETTINGS: Final = (
 
 
 class ProxyLane(Lane):
-    """Faults of one of the two permanent proxies. A storm adds a third."""
+    """Faults of one of the two permanent proxies. In the fault `storm`, a third proxy comes and
+    goes."""
 
     def __init__(self, name: str, scene: Scene, faults: Iterator[Fault], starts: Starts) -> None:
         super().__init__(name, scene, faults)
@@ -125,7 +126,8 @@ class ProxyLane(Lane):
         return partial(made.vary, instance, **changed)
 
     def _storm(self) -> str:
-        """Let another instance join and die before the group has settled, three times."""
+        """Let another instance join the group three times, and kill it each time before the group
+        has settled."""
         proxy = self._scene.installation.soak_proxy(VISITOR)
         for seconds in (1.5, 3, 4.5):
             proxy.start()

@@ -15,8 +15,9 @@ STARTED_WITHIN_S: Final = 60
 
 
 class Relay:
-    """Relay before one broker. `delay_s` delays each chunk. `is_refusing` closes new connections at
-    once. `to_broker` and `to_client` open each direction. A closed direction buffers bytes."""
+    """Relay before one broker. Each chunk of bytes is delayed by `delay_s`. With `is_refusing`, new
+    connections are closed immediately. Bytes move in the directions whose events, `to_broker` and
+    `to_client`, are set. In the other direction they are buffered."""
 
     def __init__(self, broker_port: int) -> None:
         self.broker_port, self.port = broker_port, 0
@@ -105,7 +106,7 @@ class Relays:
         self._loop.call_soon_threadsafe(self._by_node[node].cut)
 
     def refuse(self, node: int) -> None:
-        """Close all connections to the node, and new ones, until `heal`."""
+        """Close all connections to the node, and each new connection until `heal`."""
         self._by_node[node].is_refusing = True
         self.cut(node)
 

@@ -1,6 +1,6 @@
-"""Target that is deleted and recreated under load, with its deliveries kept. Before a deletion it
-is closed to new records and read to the end, so that the judges lose no delivery. At the end the
-deliveries are written back with their times."""
+"""Target that is deleted and recreated under load. Before a deletion it is closed to new records
+and read to its end, so that the judges lose no delivery. At the end of the soak these deliveries
+are written back, with the times that they had."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tests.support.waiting import wait_for
 
 PARTITIONS: Final = 2
 CLOSED: Final = {"max.message.bytes": "100"}
-"""This size is too small for a delivery with its stamps, and enough for a transaction marker."""
+"""A closed topic. This size is too small for a delivery with its stamps, but large enough for a
+transaction marker."""
 OPEN: Final = {"max.message.bytes": "1048588"}
 """Kafka's default, set explicitly. A starting broker that learns at once of a deletion and a
 recreation keeps the old topic's settings unless the new topic sets them (seen with Kafka 4.3.1)."""
@@ -28,7 +29,7 @@ WITHIN_S: Final = 180
 
 
 class RemadeTarget:
-    """Target that is deleted and recreated. `kept` holds the committed records of earlier
+    """Target that is deleted and recreated. `kept` holds the committed records of the deleted
     topics."""
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
@@ -43,7 +44,7 @@ class RemadeTarget:
         except KafkaException as failed:
             if failed.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
-            self._cluster.await_leader(self.topic)  # a repeated request, after a late answer
+            self._cluster.await_leader(self.topic)  # the answer was late, so the client asked twice
 
     def delete(self) -> None:
         set_topic_config(self._servers, self.topic, CLOSED)

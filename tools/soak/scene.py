@@ -21,7 +21,8 @@ from tools.soak.remade_target import RemadeTarget
 from tools.soak.small_disk import small_disk
 
 PARTITIONS: Final = 8
-"""The judge holds one partition in memory: some two GiB for five million records."""
+"""Several, because the judge holds one partition at a time in memory: some two GiB for five million
+records."""
 INSTANCES: Final = ("one", "two")
 VISITOR: Final = "three"
 """Instance that comes and goes in a storm."""
@@ -35,17 +36,19 @@ TO_JUDGE: Final[dict[str, Any]] = {
     "retry": {"max_attempts": 16},
     "transactions": {"immunity": "200ms", "check_interval": "400ms", "max_checks": 3},
 }
-"""Settings known to the judge, which no fault changes."""
+"""Settings that the judge must know. So no fault changes them."""
 HEAP_MB: Final = 384
 GROWS_FROM: Final = 2
 OF_BROKERS: Final = {"message.max.bytes": str(2 << 20), "auto.create.topics.enable": "false"}
-"""The client library requests a deleted topic again, which would create it automatically."""
+"""Brokers create no topics automatically. Else the client library, which asks for a deleted topic
+again, would create it."""
 KEPT: Final = {"retention.ms": "-1"}
 SMALL: Final = {"max.message.bytes": "100000"}
 
 
 class SoakInstallation(Installation):
-    """Installation that uses the relays. The judgement bypasses them."""
+    """Installation whose proxies and clients use the relays. The judges connect to the brokers
+    directly."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
@@ -122,8 +125,8 @@ class SoakInstallation(Installation):
 @dataclass(frozen=True, slots=True)
 class Scene:
     """Parts that faults apply to. Only one lane of faults uses `draw`. `large` are topics for
-    records of a megabyte. The last one refuses them. `may_fill_disks` means that data folders lie
-    on small file systems of their own."""
+    records of a megabyte. The last of these topics refuses such records. `may_fill_disks` says that
+    each data folder lies on a small file system of its own."""
 
     cluster: Cluster
     relays: Relays

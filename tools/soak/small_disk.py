@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Final
 
 SIZE_BYTES: Final = 512 << 20
-"""About fifty times the need of the soak's shards. Their indexes are allocated in advance."""
+"""About fifty times the size of the soak's shards. So much is needed, because shards allocate their
+indexes in advance."""
 FILLER: Final = "filler"
 MOUNTED_WITHIN_S: Final = 30
 
 
 def fill(folder: Path) -> None:
-    """Use up the file system. Space freed later stays free."""
+    """Use up the free space of the file system. Space that is freed afterwards stays free."""
     left = os.statvfs(folder)
     with (folder / FILLER).open("wb") as file, suppress(OSError):
         os.posix_fallocate(file.fileno(), 0, left.f_bavail * left.f_bsize)

@@ -33,8 +33,8 @@ class Sample(NamedTuple):
 
 
 class Soak(NamedTuple):
-    """Result of a soak. Both judges accepted `tally`. `began_ms` is the epoch time at which `done`,
-    `starts` and `samples` begin. `judged_s` is the time of each judge."""
+    """Result of a soak. Both judges accepted `tally`. Times in `done`, `starts` and `samples` count
+    from `began_ms` (epoch ms). `judged_s` is the time that each judge took."""
 
     seed: int
     minutes: float
@@ -66,9 +66,9 @@ def soak(
     audit: Callable[[Scene, Tally], None],
     choice: Choice | None = None,
 ) -> Soak:
-    """Run, let everything settle, and judge by the topics' own records and by `audit`. Raise
-    NotHeld for a violation. The same seed gives the same faults in the same order, and the same
-    records. `choice` omits some faults."""
+    """Run the load and the faults, wait until all records have ended, and judge twice: by a reading
+    of the topics, and by `audit`. Raise NotHeld for a violation. The same seed gives the same
+    records, and the same faults in the same order. `choice` leaves out some faults."""
     chosen = choice or Choice()
     with scene(folder, seed) as made:
         starts, began_ms = Starts(), time.time_ns() // 1_000_000

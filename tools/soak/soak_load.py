@@ -11,7 +11,8 @@ from tests.support.records import Headers, Outgoing
 from tools.soak.scene import GROWS_FROM, Scene
 
 IDS_PER_RECORD_A_SECOND: Final = 0.5
-"""With this ratio many operations on one id meet within the longest delay."""
+"""Number of ids for each record a second. Because there are few ids, many records with the same id
+are pending at the same time."""
 LEAST_IDS: Final = 40
 LARGE_BYTES: Final = 1 << 20
 LINGER_MS: Final = 10
@@ -32,8 +33,8 @@ WEIGHTS: Final[Mapping[str, float]] = MappingProxyType(
         "remade": 15,
     }
 )
-"""Few records have a missing target, because each is rewritten fifteen times. Few are large,
-because they are three thousand times as long as others."""
+"""Few records have a missing target, because each of them is rewritten fifteen times. Few are
+large, because a large record is three thousand times as long as the others."""
 FORGED: Final[tuple[Headers, ...]] = (
     [("timer-deliver-at", b"4102444800000"), ("timer-hop-from", b"0")],
     [("timer-hop-from", b"1"), ("timer-hop-mac", b"0" * 32), ("timer-first-origin", b"a/0/1")],
@@ -86,8 +87,9 @@ class SoakLoad(MixedLoad):
         return one
 
     def _plain(self) -> Headers:
-        """Name the partition for the target that grows. The audit computes a key's partition with
-        the current number of partitions (docs/audit.md)."""
+        """Name the partition in records for the target that gets more partitions. Without the name,
+        the audit would compute a key's partition from the number of partitions at the end
+        (docs/audit.md)."""
         headers = super()._plain()
         if headers[0][1] == self._grows:
             headers.append(("timer-partition", b"%d" % self._random.randrange(GROWS_FROM)))

@@ -19,9 +19,9 @@ TAKEN_OVER: Final = '"shard taken over"'
 
 
 class Start(NamedTuple):
-    """Start after a SIGKILL, `at_s` into the soak. `first_delivery_s` and `caught_up_s` run from
-    the start of the process. `read_again` counts the records between the kept state and the end of
-    the log."""
+    """Start after a SIGKILL, `at_s` after the begin of the soak. `first_delivery_s` and
+    `caught_up_s` run from the start of the process. `read_again` counts the ingress records that
+    the proxy read again, because its data on disk did not have them."""
 
     fault: str
     number: int
@@ -33,7 +33,8 @@ class Start(NamedTuple):
 
 
 class Starts:
-    """Starts of proxies, each watched until it delivers. A proxy that ends earlier is left out."""
+    """Starts of proxies. Each proxy is watched until it delivers, and left out if it ends
+    earlier."""
 
     def __init__(self) -> None:
         self.seen: list[Start] = []

@@ -1,2 +1,2 @@
 """Duration of the audit beside a bare Spark read of the same topics in the same run. Begin with
-`scale`. `mix` defines a hundred records."""
+`scale`. Records are written in hundreds, which `mix` defines."""

@@ -18,7 +18,7 @@ AUDIT: Final = ("-m", "spark_jobs.audit_delivery")
 CONTINUE: Final = "--continue"
 MOST_SHOWN: Final = 2_000
 STAYS: Final = "pending"
-"""A continued audit repeats this verdict for old records."""
+"""A continued audit gives this verdict again to the records that are still pending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def options(site: Site) -> list[str]:
 
 
 def check(found: Mapping[str, Any], hundreds: range) -> None:
-    """Check that each verdict occurs as often as the mix says, without violations."""
+    """Check that each verdict occurs as often as `mix` says, and that there is no violation."""
     given = {name: count for name, count in found["verdicts"].items() if count}
     expected = {name: count * len(hundreds) for name, count in VERDICTS.items() if hundreds}
     expected[STAYS] = VERDICTS[STAYS] * hundreds.stop

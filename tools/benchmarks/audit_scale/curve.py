@@ -9,10 +9,11 @@ import numpy as np
 
 MILLION: Final = 1_000_000
 STRAIGHT: Final = 1.15
-"""A step may cost at most this multiple of the fitted line per record."""
+"""From one record count to the next, each further record may cost at most this multiple of its cost
+in the fitted line."""
 
 Point = tuple[int, float]
-"""Records and seconds."""
+"""Number of records, and the seconds that their audit took."""
 
 
 @dataclass(frozen=True, slots=True)

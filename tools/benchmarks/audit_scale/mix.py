@@ -34,7 +34,7 @@ PLAIN: Final = range(55)
 PENDING: Final = range(55, 75)
 PENDING_WITH_ID: Final = range(55, 57)
 HOPS: Final = range(75, 80)
-"""The first three are requeued, the others rolled. The successor lies five slots later."""
+"""The first three are requeued, the others rolled. A record's successor lies five slots later."""
 REQUEUED: Final = range(75, 78)
 PREPARE, COMMIT = 85, 86
 REPLACED: Final = range(87, 89)
@@ -50,7 +50,7 @@ LOST: Final = Rejection("publish-failed", "the broker refused the record")
 
 
 class Written(NamedTuple):
-    """A record as a producer takes it. Partition -1 means partitioned by key."""
+    """A record with the arguments that a producer takes. Partition -1: the key decides."""
 
     topic: str
     value: bytes | None
@@ -125,7 +125,7 @@ class Hundred:
         more: Headers | None = None,
         at_ms: int | None = None,
     ) -> Written:
-        """Return a timer record. An id is its Kafka key too."""
+        """Return a timer record. If it has an id, the id is its Kafka key too."""
         key, due = self._key(slot), b"%d" % due_ms
         headers: Headers = [(names.TOPIC, self._target(slot)), (names.DELIVER_AT, due)]
         if ident is not None:

@@ -28,8 +28,8 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Wall times of processes, start included. `bare_start_s` is the time of the bare read outside
-    the reading. The audit's start is assumed to take as long."""
+    """Wall times of processes, start included. `bare_start_s` is the time that the process of the
+    bare read needs beside the reading. The audit's start is assumed to take as long."""
 
     records: int
     written_s: float
@@ -43,7 +43,7 @@ class Measured:
 
     @property
     def ratio(self) -> float:
-        """Return audit time over bare read time, both with their starts."""
+        """Return the audit's time divided by the bare read's time, both with their starts."""
         return self.audit_s / self.bare_s
 
     @property

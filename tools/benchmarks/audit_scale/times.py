@@ -9,7 +9,7 @@ RETRY_MS: Final = 10_000
 AHEAD_MS: Final = 5_000
 LATE_MS: Final = 7
 HUNDRED_MS: Final = 10
-"""Time between two hundreds of a partition."""
+"""Time between two successive hundreds of a partition."""
 BEFORE_MS: Final = DAY_MS
 """Age of the first hundred."""
 
@@ -23,7 +23,7 @@ class Moment:
 
     @property
     def hopped_ms(self) -> int:
-        """Return when successors are written. It lies before the next hundred."""
+        """Return when successors are written. This is before the next hundred is written."""
         return self.written_ms + HUNDRED_MS // 2
 
     @property

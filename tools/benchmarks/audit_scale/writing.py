@@ -80,7 +80,7 @@ def write(site: Site, hundreds: range) -> None:
 
 
 def _write(_: Announce, site: Site, hundreds: range, writer: int) -> None:
-    """Write every `WRITERS`th partition, to keep the order within each ingress partition."""
+    """Write every `WRITERS`th partition. So one writer keeps the order within a partition."""
     asked, ended = (clients.producer(site.bootstrap, PRODUCER) for _ in range(2))
     mix = site.mix
     for hundred in hundreds:

@@ -30,7 +30,7 @@ SETTINGS: Final = {"LOG_LEVEL": "error", "SCHEDULE_GRACE_INTERVAL": "600"}
 
 
 def version() -> str:
-    """Build it if needed and return its version. Raise `PeerMissing`."""
+    """Build the scheduler if needed and return its version. Raise `PeerMissing`."""
     go = shutil.which("go")
     if go is None:
         raise PeerMissing("etf1's scheduler is left out: there is no `go` on the PATH to build it.")
@@ -68,8 +68,8 @@ def _binary() -> Path:
 
 def translated(key: bytes, headers: clients.Headers) -> tuple[str, clients.Headers]:
     """Return the key and headers that this scheduler needs for the same delivery. Its due times are
-    whole seconds. They are rounded up, because no record may be early. The request's key is the
-    schedule's id, so each request has its own."""
+    whole seconds. They are rounded up, because no record may be early. The scheduler takes the key
+    of a request as the id of a schedule, so each request has a key of its own."""
     asked: dict[str, bytes] = dict(headers)  # type: ignore[arg-type]
     target = asked["timer-topic"].decode()
     due_s = -(-int(asked["timer-deliver-at"]) // 1000)
@@ -144,7 +144,7 @@ class Etf1(OnKafka):
         return Job(send, load)
 
     def read(self, order: ReadOrder) -> Job[Arrivals]:
-        """Read deliveries, which do not have our stamps."""
+        """Read deliveries. They lack the stamps of the proxy."""
         return Job(read, replace(order, stamped=False))
 
     def wait_until_taken(self, timeout_s: float) -> bool:

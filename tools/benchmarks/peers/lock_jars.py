@@ -1,5 +1,6 @@
 """Renewal of `rocketmq-jars.lock`: `python -m tools.benchmarks.peers.lock_jars` (for maintainers).
-Change a version here, run it, run `make bench-peers ARGS=--quick`, and commit both."""
+Change a version in this file, run it, run `make bench-peers ARGS=--quick`, and commit this file and
+the lock file."""
 
 from typing import Final
 

@@ -43,8 +43,8 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """Result of a steady stream. `served_us` is the CPU per record of the scheduler and its broker.
-    `other_cores` is the load of the rest of the machine."""
+    """Result of a steady stream. `served_us` is the CPU time per record that the scheduler and its
+    broker used together. `other_cores` is the number of cores that all other processes used."""
 
     rate: int
     offered_per_s: float
@@ -62,7 +62,8 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Streams by rate, up to the first that is not held. `held_per_s` is keyed by p99 in ms."""
+    """Streams by rate, up to the first rate that was not held. `held_per_s` has the highest held
+    rate for each limit of p99 in ms."""
 
     by_rate: Mapping[str, Rung]
     held_per_s: Mapping[str, int]
@@ -70,8 +71,8 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """Records due at one instant. The rate is measured from that instant to the last arrival, for a
-    relay from the first arrival. It is NaN if the records were sent or taken too late."""
+    """Records due at one instant. The rate is measured from that instant, or for a relay from the
+    first arrival, to the last arrival. It is NaN if the records were sent or scheduled too late."""
 
     records_per_s: float
     first_ms: float | None
@@ -80,7 +81,7 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Stop during deliveries with an immediate start. Delivery time is measured from the start."""
+    """A stop during deliveries, and an immediate start. `first_delivery_s` runs from the start."""
 
     stop_s: float
     first_delivery_s: float
@@ -112,8 +113,8 @@ def light(course: Course) -> Rung:
 
 
 def streams(course: Course) -> Streams:
-    """Measure steady rates with evenly spread due times. Judging starts when as many records are
-    due as are sent."""
+    """Measure steady rates with evenly spread due times. Lateness is judged from the moment when as
+    many records are due in a second as are sent."""
     scale, climbed = course.scale, list[Rung]()
     for rate in scale.rates:
         spread_ms = scale.spread_ms
@@ -155,7 +156,8 @@ def _stream(
 
 
 def burst(course: Course) -> Burst:
-    """Measure many records due at one instant. A relay finds them as a backlog at its start."""
+    """Measure many records due at one instant. A relay, which has no delays, is stopped while the
+    records are sent, so that it finds all of them when it starts."""
     scale, scheduler = course.scale, course.scheduler
     course.say(f"burst: {scale.burst_records} records due at one instant")
     load = course.load("peers-burst", scale.burst_records, (0, 0))
@@ -227,7 +229,7 @@ def _restart(course: Course, how: str, end: Callable[[], None]) -> Restart:
         ended_s = time.monotonic()
         end()
         stop_s = time.monotonic() - ended_s
-        time.sleep(0.2)  # earlier deliveries arrive meanwhile
+        time.sleep(0.2)  # deliveries from before the stop arrive in this time
         started_ms = time.time() * 1000
         scheduler.start()
         arrivals = reader.result(scale.patience_s + FIRST_PATIENCE_S)

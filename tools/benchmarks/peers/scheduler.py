@@ -28,13 +28,13 @@ class Scheduler(Protocol):
 
     @property
     def pids(self) -> Mapping[str, int]:
-        """Its process ids by name."""
+        """The ids of the scheduler's processes by name."""
 
     def start(self) -> None:
-        """Start again after `stop` or `kill`. Return at once."""
+        """Start again after `stop` or `kill`, and do not wait."""
 
     def wait_ready(self) -> None:
-        """Wait until it takes records."""
+        """Wait until the scheduler accepts records."""
 
     def stop(self) -> None:
         """End the scheduling process as an operator would, and wait for its exit."""

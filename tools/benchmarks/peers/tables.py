@@ -10,7 +10,7 @@ from typing import Any
 
 Content = dict[str, Any]
 Measured = Mapping[str, Mapping[str, Content]]
-"""File content by peer and scenario."""
+"""Content of the result files by peer, then by scenario."""
 
 YARDSTICK = "relay"
 NOT_MEASURED = "-"
@@ -20,8 +20,9 @@ FAULTS = {"early": "early", "missing": "missing", "duplicate": "twice"}
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Row of the table. `place` is the scenario and the keys of its value. `most_wins` is None for
-    a figure that does not rate the peer."""
+    """Row of the table. `place` is the scenario and the keys that lead to the value in its result.
+    `most_wins` says whether the highest value is the best. It is None for a figure that does not
+    rate the peer."""
 
     name: str
     place: tuple[str, ...]
@@ -30,8 +31,8 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure of every peer, None if not measured. `faulty` peers lost or duplicated a record,
-    or delivered one early."""
+    """One figure of every peer, None if it was not measured. `faulty` peers lost or duplicated a
+    record, or delivered a record early."""
 
     name: str
     values: Mapping[str, float | None]

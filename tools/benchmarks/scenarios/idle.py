@@ -9,8 +9,8 @@ from tools.benchmarks.trial import Trial, World, trial
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Cores by process. `other_cores` is the rest of the machine. `alone_cores` is the broker's use
-    without a proxy, None if not measured."""
+    """Cores in use by process. `other_cores` is the use by all other processes. `alone_cores` is
+    the use by a broker without a proxy, None if it was not measured."""
 
     seconds: int
     cores: dict[str, float]

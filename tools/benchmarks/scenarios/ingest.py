@@ -1,7 +1,8 @@
 """Scenario ingest: rate from the ingress topic into the durable schedule. The records are due hours
 and days later, and lie in the topic when the proxy starts. A record is durable when the committed
 offsets have passed it. The measurement begins with the first commit, so the start of the process
-does not count. If the first commit holds everything, the start counts."""
+does not count. If the first commit already holds all records, the measurement begins with the start
+of the process."""
 
 import time
 from dataclasses import dataclass

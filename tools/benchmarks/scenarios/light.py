@@ -5,7 +5,7 @@ from tools.benchmarks.trial import World
 
 
 def measure(world: World) -> Streamed:
-    """Measure all records. This rate is too low to need time to settle."""
+    """Judge all records, also the first. At this low rate the stream needs no time to settle."""
     scale = world.scale
     stream = Stream(scale.light_rate, scale.light_s, scale.light_delay_ms, settle_ms=0)
     return run_stream(world, "light", stream)

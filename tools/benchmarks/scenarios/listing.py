@@ -1,6 +1,6 @@
 """Scenario listing: pending records are listed in turns within one scattered stream. Turns with and
 without a listing alternate, so that changes of the machine affect both. The machine must hold the
-rate. Above it, the lateness says nothing about the listing."""
+stream's rate. At a higher rate, the lateness says nothing about the listing."""
 
 import threading
 import time
@@ -20,8 +20,8 @@ from tools.benchmarks.verdict import Lateness, lateness_within
 STEADY_P99_MS = 200
 LEAST_RATE = 100
 LEFT_OUT = 0.1
-"""Share of a turn that is skipped at its beginning. Work in progress there belongs to the
-previous turn."""
+"""This share of a turn, at its beginning, is not judged. Work in progress in this time belongs to
+the previous turn."""
 SHORTEST, LONGEST = 0.4, 1.6
 """Range of random turn lengths, as multiples of the mean. Stores write every 8 to 20 seconds. Turns
 of equal length could always meet those writes, or never."""
@@ -32,8 +32,9 @@ Spans: TypeAlias = list[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Result of the scenario. `tried` holds streams until a rate was steady. Each round has one
-    stream, with its lateness without a listing (`alone`) and with one (`beside`)."""
+    """Result of the scenario. `tried` holds the streams that were run to find a steady rate. Each
+    round has one stream, with its lateness without a listing (`alone`) and with a listing
+    (`beside`)."""
 
     tried: list[Streamed]
     streams: list[Streamed]

@@ -44,10 +44,11 @@ START_MS = 5_000
 class Overload:
     """Result of the scenario.
 
-    `before` is the lateness while half of the held rate was sent. `stream` is the overload. Its
-    CPU and verdict cover both. `seconds` begin with the overload. `recovered_s` runs from its
-    end until the p99 of arrivals is at most `limit_ms`, NaN with missing records. Without a
-    climb, `climb` is None. `held_per_s` is the lowest tried rate if none was held."""
+    `before` is the lateness while half of the held rate was sent. `stream` is the overload. The
+    CPU and verdict in `stream` cover both parts. `seconds` begin with the overload. `recovered_s`
+    runs from the end of the overload until the p99 of arrivals is at most `limit_ms`. It is NaN if
+    records are missing. `climb` is None if the held rate was given. If no rate was held,
+    `held_per_s` is the lowest rate that was tried."""
 
     climb: Ladder | None
     held_per_s: int
@@ -70,7 +71,7 @@ class Overload:
 
     @property
     def worst_against_excess(self) -> float:
-        """Return the worst p99 over the time needed to work off the excess."""
+        """Return the worst p99 divided by the time needed to work off the excess."""
         behind_s = (self.offered_against_held - 1) * self.overload_s
         return round(self.worst_p99_s / behind_s, 2) if behind_s > 0 else float("nan")
 
@@ -98,7 +99,8 @@ def measure(world: World) -> Overload:
 
 
 def _held(world: World) -> tuple[Ladder | None, int]:
-    """Return the given rate, the rate of a climb, or the lowest rate it tried."""
+    """Return the climb and the held rate. The rate is the given rate, or the highest rate that the
+    climb held, or the lowest rate that the climb tried."""
     if given := world.scale.overload_held_per_s:
         return None, given
     ladder = _climb(world)

@@ -18,15 +18,15 @@ from tools.benchmarks.trial import Trial, World, trial
 
 LEAST_PATIENCE_S = 1_800
 PATIENT_RECORDS_PER_S = 20_000
-"""Slowest rate at which a machine may load them."""
+"""Slowest rate at which a machine may load the records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
     """Cost of many pending records. Memory is the proxy's, without mapped files.
-    `listing_anonymous_mb` is the peak during a listing. `rebuilt_per_s` runs from the start
-    without a disk to the first delivery. `lost` is the shortfall of the proxy's own counts after
-    restarts."""
+    `listing_anonymous_mb` is the peak during a listing. `rebuilt_per_s` is measured from a start
+    with an empty folder to the first delivery. `lost` is the number of records that are missing in
+    the proxy's own counts after the restarts."""
 
     records: int
     value_bytes: int

@@ -1,5 +1,5 @@
 """Scenario purge: a million pending records are purged beside a light stream. It measures the time
-until each has its outcome, and the lateness of the stream."""
+until each purged record has its outcome, and the lateness of the stream."""
 
 import json
 import time
@@ -22,8 +22,9 @@ UNDER_WAY_METRIC = "delay_proxy_purge_under_way"
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """Result of the scenario. Lateness is the stream's. After `applied_s` the call was answered,
-    and none of the records is delivered. After `told_s` the proxy reports an outcome for all."""
+    """Result of the scenario. `before` and `meanwhile` are the stream's lateness. After `applied_s`
+    the call was answered, and no purged record is delivered any more. After `told_s` the proxy has
+    written an outcome for each purged record."""
 
     records: int
     applied_s: float

@@ -1,6 +1,6 @@
 """Scenario relay: the yardstick, a consumer and producer with new headers. It uses the proxy's
-records, client and settings, without delay, schedule or transactions. The other scenarios are shown
-as ratios to its rate, which are valid on other machines."""
+records, client and settings, without delay, schedule or transactions. The results of the other
+scenarios are shown as ratios to the relay's rate, because ratios are valid on other machines."""
 
 import gc
 import signal

@@ -1,6 +1,6 @@
 """Scenario scattered: steady rates with random due times within the next 30 seconds. This is the
 hard case for a scheduler, because every millisecond holds a few records with different write times.
-Judging starts after 30 seconds, when as many records are due as are sent."""
+Judging starts after 30 seconds, when as many records are due in a second as are sent."""
 
 from tools.benchmarks.steady import Ladder, Stream, Streamed, climb, run_stream
 from tools.benchmarks.trial import World

@@ -14,9 +14,9 @@ LOOK_EVERY = 64
 
 class Account:
     """Counters inside a `with` block. `cpu_s` covers all threads. `loop_s` is the wall time of the
-    calls, which a worker's only loop loses. `longest_s` is the longest call between two
-    transactions. `peak_bytes` is the peak of anonymous memory above the start. `read_bytes` and
-    `written_bytes` are as in `DiskTraffic`."""
+    calls to the store. A worker's loop can do nothing else in this time. `longest_s` is the longest
+    call between two transactions. `peak_bytes` is the growth of anonymous memory from the start to
+    its peak. `read_bytes` and `written_bytes` are as in `DiskTraffic`."""
 
     def __init__(self) -> None:
         self.cpu_s = self.loop_s = self.longest_s = 0.0
@@ -38,7 +38,7 @@ class Account:
         self.written_bytes = traffic.written_bytes - self._traffic.written_bytes
 
     def steady(self, call: Callable[[], Result]) -> Result:
-        """Make a call that falls between two transactions and so delays due records."""
+        """Make a call that a worker makes between two transactions. It delays due records."""
         result, took_s = self.once(call)
         self.longest_s = max(self.longest_s, took_s)
         return result

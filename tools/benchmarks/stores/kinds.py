@@ -11,8 +11,9 @@ YARDSTICK = "wheel"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Kind of store. `has_stubs` stores records as `bodies: kafka` does. A stub has a few bytes for
-    any body, so one body size suffices. Reading bodies back from Kafka is not included."""
+    """Kind of store. With `has_stubs`, records are stored as with `bodies: kafka`. A stub has a few
+    bytes, however large the body is. So one body size suffices. Reading bodies back from Kafka is
+    not included."""
 
     title: str
     store: StoreKind

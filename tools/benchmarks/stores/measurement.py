@@ -46,7 +46,7 @@ def measure(scenario: Scenario, kind: Kind, body_bytes: int, setup: Setup, root:
 
 
 def _together(filled: Figures, drained: Figures, wanted: Wanted) -> Figures:
-    """Return the figures of both phases together. A stub counts as the body it replaces."""
+    """Return the figures of both phases together. A stub counts as large as its body."""
     written_bytes = filled["append_written_bytes"] + drained["due_written_bytes"]
     return {
         "life_cpu_us": filled["append_cpu_us"] + drained["due_cpu_us"],

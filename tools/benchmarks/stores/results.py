@@ -14,7 +14,7 @@ from tools.benchmarks.turns import Figures, Rounds, mean_of
 
 Content = dict[str, Any]
 TRIAL = re.compile(r"(?P<row>.+-\d+)-(?P<round>\d+)-(there|back)-(?P<kind>.+)")
-"""Names that `tools.benchmarks.turns` gives to measurements of a `Place`."""
+"""The form of the names that `tools.benchmarks.turns` gives to measurements of a `Place`."""
 
 
 class Place(NamedTuple):
@@ -60,7 +60,7 @@ def found_in(folder: Path) -> dict[str, Content]:
 
 
 def rounds_of(found: Mapping[str, Content], place: Place) -> Rounds:
-    """Return the rounds of one place in order. Kinds without measurements are left out."""
+    """Return the rounds of one place in order. Kinds of store without measurements are left out."""
     rounds: dict[int, dict[str, list[Figures]]] = defaultdict(lambda: defaultdict(list))
     for number, kind, figures in _of(found, place):
         rounds[number][kind].append(figures)

@@ -20,7 +20,7 @@ PEEK_ENTRIES = 2_000
 
 
 class Ended(NamedTuple):
-    """Records that ended in one step. With `is_all`, nothing else is due."""
+    """Records that ended in one step. `is_all` says that no further record is due."""
 
     delivered: int
     taken_back: int

@@ -262,7 +262,7 @@ def _mate(t: Planting, one: Ended) -> Ended | None:
 
 
 def _overtakes(t: Planting, one: Ended) -> Ended | None:
-    """Return the next record with equal due time that follows it in the same target partition."""
+    """Return the next record with the same due that follows the record in its target partition."""
     if not (is_delivered(t, one) and one.kind == "record" and one.hop_from is None):
         return None
     for other in t.records:
@@ -283,7 +283,7 @@ def _overtakes(t: Planting, one: Ended) -> Ended | None:
     "Two records with one due arrive in the wrong order", lambda t, o: _overtakes(t, o) is not None
 )
 def order_swapped(t: Planting, one: Ended) -> Planted:
-    """Swap two records. Records between them with this due time may also be out of order."""
+    """Swap two records. Records with the same due between them may then be out of order, too."""
     other = _overtakes(t, one)
     assert other
     first, second = one.delivery, other.delivery

@@ -1,4 +1,4 @@
-"""Faults in records that the proxy rewrote: rolled and requeued ones."""
+"""Faults in records that the proxy rewrote, as a roll or a requeue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ add = HOPS.add
 
 
 def _sign(hop: Held) -> None:
-    """Sign a hop like the proxy. The owner of the key can write anything."""
+    """Sign a hop like the proxy. So the fault is one that the signature does not show."""
     headers = [one for one in hop.headers if one[0] != "timer-hop-mac"]
     hop.headers = list(SIGNER.signed(hop.partition, hop.key, hop.value, headers))
 
@@ -191,7 +191,8 @@ HOPS.all[-1] = HOPS.all[-1]._replace(
 
 
 def _was_overtaken(t: Planting, one: Ended) -> bool:
-    """Return whether it ended on arrival, because its id was used while it was being rewritten."""
+    """Return whether the record ended on arrival, because a newer record or cancel with its id came
+    while it was being rewritten."""
     before = t.predecessor(one)
     between = before is not None and any(
         other.partition == one.partition

@@ -47,15 +47,16 @@ def ingress_value_changed(t: Planting, one: Ended) -> Planted:
 
 @add("A header's name has U+FFFD, or bytes that Java shows so", is_plain)
 def header_blurred(t: Planting, one: Ended) -> Planted:
-    """Change a header's name. This is not a fault if it is the first, so the record is
-    unverifiable."""
+    """Insert a header with a name that Java also shows for other bytes. So the audit cannot compare
+    record and delivery, and the record is unverifiable."""
     for held in (one.record, one.delivery):
         held.headers.insert(0, ("\ufffd", b"x"))
     return named((one.origin, "unverifiable"))
 
 
 def _by_its_time(t: Planting, one: Ended) -> bool:
-    """Return whether its requested time counts. An exhausted retry is delivered at once."""
+    """Return whether the record's requested time counts. It does not count for a retry after the
+    last attempt, which goes to the dead-letter topic at once."""
     return is_plain(t, one) and not one.delivery.topic.startswith(POLICY.dlq_prefix)
 
 
@@ -68,7 +69,8 @@ def ingress_due_changed(t: Planting, one: Ended) -> Planted:
 
 
 def _is_overdue(t: Planting, one: Ended) -> bool:
-    """Return whether a watermark before the record makes all later records overdue."""
+    """Return whether the record was due so long before the last moment that it would be overdue if
+    it were still pending."""
     return is_plain(t, one) and one.first_ms + LIMIT_MS < MOMENTS_MS[LAST]
 
 
@@ -96,7 +98,7 @@ def _is_committed_half(_t: Planting, one: Ended) -> bool:
 
 
 def _decision(t: Planting, one: Ended) -> Ended | None:
-    """Return its only commit. With several commits another one would decide."""
+    """Return the half message's only commit. With several commits, another commit would decide."""
     commits = [
         other
         for other in t.records
@@ -113,7 +115,7 @@ def _decision(t: Planting, one: Ended) -> Ended | None:
     lambda t, one: _is_committed_half(t, one) and _decision(t, one) is not None,
 )
 def commit_aborted(t: Planting, one: Ended) -> Planted:
-    """Abort the commit. Later decisions would then have applied."""
+    """Abort the commit. Then a later decision should have applied, but its outcome says missed."""
     commit = _decision(t, one)
     assert commit
     t.contents.remove(commit.record, commit.outcome)

@@ -100,7 +100,8 @@ def delivered_and_letter(t: Planting, one: Ended) -> Planted:
 
 
 def _ended_otherwise(t: Planting, one: Ended) -> bool:
-    """Return whether it has only an outcome. A purged record must also have been due."""
+    """Return whether the record has an outcome and no dead letter. A purged record must also have
+    been due."""
     has_outcome = one.is_read and bool(one.outcomes) and not one.letters
     return has_outcome and (one.purged_by is None or 0 < one.due_ms < t.watermark_ms(one.partition))
 
@@ -204,7 +205,8 @@ def _kind(one: Ended) -> str:
 
 
 def _is_between(t: Planting, one: Ended) -> bool:
-    """Return whether its target took as many bytes in the seconds before and after."""
+    """Return whether the record's target took a delivery of as many bytes in the second before,
+    and in the second after."""
     if not (is_plain(t, one) and one.delivery.topic.startswith("orders-")):
         return False
     second = one.delivery.timestamp_ms // 1_000

@@ -21,16 +21,16 @@ UNSETTLED: Final = "unsettled"
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """Effect of a fault. `expected` maps origins to verdicts. Each must get one of them, and at
-    least one origin must be named. `sides` maps origins to verdicts that they may get instead of
-    the earlier one."""
+    """Effect of a fault. `expected` maps origins to verdicts. The audit must give each origin one
+    of its verdicts, and must call at least one of them a violation. `sides` maps further origins to
+    verdicts that the audit may give instead of the verdict without the fault."""
 
     expected: Verdicts
     sides: Verdicts = field(default_factory=dict)
 
 
 def named(*verdicts: tuple[str, str], sides: Iterable[tuple[str, str]] = ()) -> Planted:
-    """Make a `Planted` from pairs of origin and verdicts, separated by blanks."""
+    """Make a `Planted` from pairs of an origin and its verdicts. Blanks separate the verdicts."""
     return Planted(
         {origin: frozenset(said.split()) for origin, said in verdicts},
         {origin: frozenset(said.split()) for origin, said in sides},
@@ -68,8 +68,8 @@ class Planting:
         return None if at is None else self.places.get((one.partition, at))
 
     def later_of(self, one: Ended) -> list[tuple[str, str]]:
-        """Return side verdicts for `named`. Control records with its id depend on how it ended. So
-        do its successors."""
+        """Return side verdicts for `named`, of the records whose verdicts depend on how `one`
+        ended: control records with its id, its recalls, and its successors."""
         same = [
             (other.origin, "contradicted")
             for other in self.records
@@ -93,8 +93,8 @@ class Planting:
         ]
 
     def purged_by(self, one: Ended) -> list[tuple[str, str]]:
-        """Return side verdicts of the records that a purge ended, and of those that missed them.
-        Without the purge, some of the records need not have ended."""
+        """Return side verdicts of the records that a purge ended, and of the control records that
+        missed these records. Without the purge, some of the records may still be pending."""
         purged = [o for o in self.records if o.purged_by == one.origin]
         missed = {o.origin for o in self.records if o.end == "missed"}
         hanging = [pair for o in purged for pair in self.later_of(o) if pair[0] in missed]
@@ -105,7 +105,7 @@ class Planting:
         return [*hanging, *of_purge]
 
     def may_wait(self, one: Ended) -> bool:
-        """Return whether only its outcome or its purge proves that it ended."""
+        """Return whether only the record's outcome or its purge proves that it ended."""
         is_early = one.purged_by is not None or one.end in {MOVED, "missed"}
         fires_ms, roll_ms = one.wanted_ms, self._roll_after_ms(one)
         if roll_ms is not None:
@@ -123,7 +123,8 @@ class Planting:
         return roll_ms
 
     def read_ms(self, one: Ended) -> int | None:
-        """Return when it was read at the latest, judged by later ends. Return None without any."""
+        """Return a time at which the proxy had read the record: the earliest end of it or of a
+        later record. Return None without such an end."""
         ends = [
             end.timestamp_ms
             for other in self.records
@@ -150,8 +151,8 @@ class Planting:
         return found
 
     def shares_due(self, one: Ended) -> bool:
-        """Return whether another record of its partition has the same due time, so that they
-        have an order."""
+        """Return whether another record of the record's partition has the same due, so that they
+        must be delivered in order."""
         return any(
             other.due_ms == one.due_ms and other.origin != one.origin
             for other in self.records
@@ -168,7 +169,7 @@ class Planting:
 
     def deliver(self, one: Ended, at_ms: int | None = None, due_ms: int | None = None) -> Held:
         """Deliver an undelivered ingress record as the proxy would. The delivery is not earlier
-        than its reading. Otherwise all earlier records would count as read."""
+        than the record was read. Otherwise all earlier records would count as read by then."""
         asked, due = one.record, one.due_ms if due_ms is None else due_ms
         topic = asked.text("timer-topic") or ""
         could_ms = max(due, asked.timestamp_ms, self.read_ms(one) or 0)
@@ -230,8 +231,8 @@ class Planting:
 
 
 def _since(one: Ended, at_ms: int) -> int:
-    """Return the first moment at which an end of this time exists. It is not before the record's
-    other ends."""
+    """Return the first moment at which an end with this time exists. This moment is not before the
+    moments of the record's other ends."""
     first = next((n for n, moment in enumerate(MOMENTS_MS) if at_ms <= moment), LAST)
     ended = min((end.since for end in (*one.deliveries, *one.outcomes)), default=0)
     return max(first, ended)
@@ -242,8 +243,8 @@ Plant = Callable[[Planting, Ended], Planted]
 
 
 class Operator(NamedTuple):
-    """Fault operator. `says` describes the fault. `where` selects records for it. `unseen_in` maps
-    the modes that cannot see it to the reason."""
+    """Fault operator. `says` describes the fault. `where` selects the records in which the fault
+    can be planted. `unseen_in` maps each mode that cannot see the fault to the reason."""
 
     name: str
     says: str

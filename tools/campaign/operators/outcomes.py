@@ -140,7 +140,7 @@ def requeued_as_rolled(t: Planting, one: Ended) -> Planted:
     lambda t, one: _has_outcome(t, one) and not t.may_wait(one),
 )
 def outcome_unknown(t: Planting, one: Ended) -> Planted:
-    """Make the outcome unknown. A move then no longer says that it missed. It is a second
+    """Make the outcome unknown. Then a move that missed no longer says so, and looks like a second
     successor."""
     one.outcome.say(outcome="evaporated")
     next_one = [(one.successor.place, "contradicted")] if one.successor else []
@@ -214,7 +214,7 @@ def outcomes_swapped(t: Planting, one: Ended) -> Planted:
 
 
 def _mate(t: Planting, one: Ended) -> Ended | None:
-    """Return a control record of its partition whose outcome came in the same phase."""
+    """Return a control record of the record's partition whose outcome came in the same phase."""
     if not _must_have_ended(t, one):
         return None
     controls = (o for o in t.records if o.partition == one.partition and o.end in CONTROLLED)

@@ -104,9 +104,9 @@ def _is_long_before(told_ms: int, ended_ms: int, due_ms: int) -> bool:
 def _missed_before(
     t: Planting, one: Ended, ended_ms: int, due_ms: int = 0
 ) -> list[tuple[str, str]]:
-    """Return side verdicts of cancels, recalls and moves that missed it but would have found it
-    pending. A cancel applies to the last record with its id. `due_ms` is the due time of a
-    delivered record."""
+    """Return side verdicts of cancels, recalls and moves whose outcome is `missed`, although they
+    would have found the record pending. A cancel applies to the last record with its id. `due_ms`
+    is the due of a delivered record."""
     renewed = [
         other.record.offset
         for other in t.records
@@ -127,8 +127,8 @@ def _missed_before(
 
 
 def _replaced_at(t: Planting, one: Ended, cancel: Ended) -> list[int]:
-    """Return when a newer record that would have replaced it was read. A newer record after a
-    cancel begins another generation, so it does not count."""
+    """Return when the proxy read a newer record that would have replaced the record. A newer record
+    after a cancel does not count, because the cancel has ended the record before."""
     newer = t.next_with_id(one)
     if one.ident is None or newer is None or "cancel" in {newer.kind, cancel.kind}:
         return []
@@ -158,7 +158,8 @@ def _means(purge: Held, one: Ended) -> bool:
 
 
 def _waits_on(t: Planting, one: Ended) -> bool:
-    """Return whether its due time has not come. If records are rolled, it must have an id."""
+    """Return whether the record is not due yet. If the proxy rolls records, the record must also
+    have an id."""
     texts = t.contents.policies.values()
     is_rolled = any(json.loads(text)["roll_after_ms"] is not None for text in texts)
     is_far = one.due_ms > t.watermark_ms(one.partition)
@@ -170,7 +171,8 @@ def _waits_on(t: Planting, one: Ended) -> bool:
     lambda t, one: _was_cancelled(t, one) and _waits_on(t, one),
 )
 def cancel_ignored_of_what_waits(t: Planting, one: Ended) -> Planted:
-    """Ignore a cancel. The record must have ended if a cancel names it."""
+    """Ignore a cancel or recall: the record stays pending, and the control record says missed. The
+    audit may call the record missing, because a cancel that named it must have ended it."""
     cancel = _cancel_that_applied(t, one)
     assert cancel
     t.contents.remove(one.outcome)

@@ -12,7 +12,7 @@ from tools.overload.stage import PATIENCE_S, Figures, Stage
 DELAY_MS = (1_000, 1_000)
 LOAD, AFTER = 0, 1
 BYTES_PER_RECORD = 400
-"""Bytes in both topics with small values, and in the folder for pending records."""
+"""Disk space for one record with a small value, in both topics and in the proxy's folder."""
 
 
 def scene(sizes: Sizes) -> Scene:

@@ -14,7 +14,8 @@ INSTANT, SCATTERED = 0, 1
 LEAST_LEAD_S = 10
 WRITTEN_BYTES_PER_S = 15 * MIB
 COPIES = 3.2
-"""Copies in the ingress, in the folder and in the target."""
+"""Copies of a record on disk, in the ingress, in the proxy's folder and in the target, with a
+little room for other files."""
 TAKES = str(2 * MIB)
 
 

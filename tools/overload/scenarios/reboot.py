@@ -26,8 +26,8 @@ WHOLE = Sizes().reboot_records
 
 
 def scene(sizes: Sizes) -> Scene:
-    """Return the phases. Most room is for pending records. A sample is due soon after the restart.
-    Probes are written after it."""
+    """Return three phases: many records that stay pending, a sample that is due soon after the
+    restart, and probes that are written after the restart."""
     phases = [
         Phase("waiting", sizes.reboot_records, is_awaited=False),
         Phase("sample", sizes.sample_records),
@@ -85,7 +85,8 @@ def figures(acted: Figures, account: Account) -> Figures:
 
 
 def _lose_power(stage: Stage) -> Figures:
-    """Simulate a reboot. The proxy syncs nothing, and the page cache is written and dropped."""
+    """Simulate a reboot. The page cache is written to disk and dropped, because the proxy has
+    synced nothing."""
     data_dir: Path = stage.made.proxy.data_dir
     files = forget_boot(data_dir)
     is_whole = stage.sizes.reboot_records >= WHOLE
@@ -94,7 +95,7 @@ def _lose_power(stage: Stage) -> Figures:
 
 
 def _pending(stage: Stage, wanted: int) -> int:
-    """Return the proxy's pending count once it is as wanted, or after a while."""
+    """Return the proxy's pending count once it is `wanted`, or after a while the last count."""
     deadline_s = time.monotonic() + COUNTED_WITHIN_S
     while (found := stage.made.proxy.metric(PENDING_METRIC)) != wanted:
         if time.monotonic() > deadline_s:
