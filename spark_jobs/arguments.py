@@ -194,8 +194,8 @@ MaxOffsets = Annotated[
     typer.Option(
         min=1,
         metavar="RECORDS",
-        help="Most records to read at once. More records are read in portions. Each portion is "
-        "stored before the records are judged.",
+        help="Read at most this many records at once. More records are read in portions. Each "
+        "portion is stored before the records are judged.",
     ),
 ]
 KeepHours = Annotated[

@@ -190,7 +190,7 @@ class Listing(Times, Due):
     target: str | None = option(
         "Only records for this target, or for targets that match this pattern."
     )
-    limit: int = option("Most records to show.", default=100, min=1, max=100_000)
+    limit: int = option("Show at most this many records.", default=100, min=1, max=100_000)
 
     def fits(self, record: Found) -> bool:
         """Return whether the filters accept a record that was found by id or origin."""

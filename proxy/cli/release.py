@@ -205,7 +205,9 @@ class NewLimit(Limited):
     """Options of `limits set`."""
 
     per_second: int | None = option(
-        "Most records a second, for each target and worker.", min=1, max=MOST_PER_SECOND
+        "Deliver at most this many records a second, for each target and worker.",
+        min=1,
+        max=MOST_PER_SECOND,
     )
     overdue: str | None = option(
         "Action for records that are overdue for longer: 1h:drop, 1h:dead-letter, 1h:deliver.",

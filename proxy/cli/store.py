@@ -129,7 +129,7 @@ def verify_store(asked: LocalData) -> None:
 def dump_store(
     asked: LocalData,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Most records of each shard to print.")
+        int | None, typer.Option(min=1, help="Print at most this many records of each shard.")
     ] = None,
 ) -> None:
     """Print the pending records on disk, by shard and due time.
