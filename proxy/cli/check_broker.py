@@ -338,7 +338,8 @@ def _findings(
         remedy = "Use three brokers for data that must survive the loss of a disk."
         yield Subject("broker").advice(f"{brokers} in the cluster", remedy)
     own = settings.topics.own
-    described = describe_topics(admin, [*own, *group_topics(settings)])
+    changes = settings.topics.changes
+    described = describe_topics(admin, [*own, changes, *group_topics(settings)])
     there = {name: one for name, one in described.items() if isinstance(one, TopicDescription)}
     present = [name for name in own if name in there]
     configs = _read_configs(admin, present, str(cluster.nodes[0].id))
@@ -350,6 +351,10 @@ def _findings(
             partitions = there[name].partitions
             replicas = min((len(one.replicas) for one in partitions), default=None)
             found[role] = TopicConfig(name, len(partitions), configs.get(name, {}), replicas)
+    if unrecorded := missing_rights(described[changes], topic_rights(changes, "Read", "Write")):
+        yield Subject(f"topic {changes}").advice(
+            "changes by the admin port are recorded only in the log", grant(unrecorded, settings)
+        )
     yield from topic_findings(settings, found)
     yield from replication_findings(found.values(), replication_for(settings.topics, brokers))
     yield from group_topic_findings(settings, described, partial(_may_create, admin))

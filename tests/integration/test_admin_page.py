@@ -248,7 +248,9 @@ def test_off_loopback_the_page_says_what_to_set_and_opens_with_a_token(
     opened = installation.proxy("opened", admin={"host": "0.0.0.0", "port": 0, "token": TOKEN})  # noqa: S104
     opened.start_ready()
     browser.get(f"http://{api_address(opened)}/")
-    wait_for(lambda: "needs a token of the proxy" in text(browser, "access"), WITHIN_S, "the question")
+    wait_for(
+        lambda: "needs a token of the proxy" in text(browser, "access"), WITHIN_S, "the question"
+    )
     browser.find_element("id", "token").send_keys(f"{TOKEN}\ue007")
     wait_for(lambda: "Live" in text(browser, "connection"), WITHIN_S, "the page")
 

@@ -51,6 +51,7 @@ RULES = Rules(
 )
 WITHIN_S = 180
 OWN = {"timer.ingress", "timer.settings", "timer.dead-letters", "timer.outcomes"}
+"""Topics without which `run` does not start."""
 FOR_TARGETS_ALONE = [
     right
     for right in RIGHTS
@@ -90,6 +91,7 @@ class Granted:
             "timer.settings": f"{of.name}.settings",
             "timer.dead-letters": of.dead_letters,
             "timer.outcomes": of.outcomes,
+            "timer.changes": f"{of.name}.changes",
             "orders": f"{of.name}.orders",
             "delay-proxy": f"{of.name}.proxy",
             "delay-proxy-": f"{of.name}.proxy-",
@@ -113,6 +115,7 @@ def granted(site: SecuredSite, tmp_path: Path) -> Iterator[Granted]:
         installation.named_target(topic)
         installation.targets.remove(topic)
     installation._create(f"{installation.name}.settings", 1, {"cleanup.policy": "compact"})
+    installation._create(f"{installation.name}.changes", 1, {})
     made = Granted(installation, f"g{uuid.uuid4().hex[:6]}")
     grant(installation.bootstrap, PRINCIPAL, *map(made.named, RIGHTS))
     yield made
