@@ -51,7 +51,7 @@ class GroupOwners(NamedTuple):
 
 def ask_in_thread(kafka: Mapping[str, Any], group_id: str) -> Future[GroupOwners]:
     """Ask without blocking. The answer or OwnersUnknown comes soon after ASK_S at the latest. Each
-    question makes a client, because an old client would wait for brokers that are down."""
+    call makes a new client, because an old client would wait for brokers that are down."""
     answer: Future[GroupOwners] = Future()
 
     def ask() -> None:

@@ -78,8 +78,8 @@ class RangesReading:
             if message.error() is None:
                 yield from self._take(place, message)
             elif place not in self.left:
-                # Raised only if no record comes: the user may lack an unneeded right to the
-                # group's coordinator.
+                # Raised only if no record comes: the user may lack the right to the group's
+                # coordinator, which a reader does not need.
                 if message.topic() is None:
                     self._trouble = message.error()
             else:

@@ -138,7 +138,7 @@ class _Probe:
         raise KafkaException(trouble)
 
     def end_of(self, base: int) -> int:
-        """Return the first offset after the batch. Most batches are small, so steps grow."""
+        """Return the first offset after the batch. Steps grow, as most batches are small."""
         log_end = self._log_end()
         inside, step = base, 1
         while (beyond := min(base + step, log_end)) < log_end and self._is_in(beyond, base):

@@ -64,7 +64,7 @@ def _hex(content: bytes | None) -> str:
 
 
 NAME_BYTES: Final = 257
-"""Length of the names below. It is one more than the longest id, so they equal no id."""
+"""Length of the names below. It is one more than the longest id, so no name equals an id."""
 PROOF_BYTES: Final = 16
 
 

@@ -119,8 +119,8 @@ class PendingCommit:
 class KafkaTransactions:
     """One transaction at a time, of one producer. `replace_producer` changes the producer.
 
-    `new_producer` takes the number of its transactional id. It fences every producer with the same
-    id, and settles their open transactions. `timeout_s` is the producers' transaction.timeout.ms.
+    `new_producer` takes the number of a transactional id. The new producer fences every other one
+    with this id, and settles their open transactions. `timeout_s` is transaction.timeout.ms.
     Records get the timestamp `stamp_ms`, because a broker may refuse the time of a wrong clock.
     """
 

@@ -106,7 +106,7 @@ class FetchedBodies:
     def due(self, now_ms: int, max_entries: int, max_bytes: int = PEEK_BYTES) -> Due:
         found = self._inner.due(now_ms, max_entries, max_bytes)
         fitting = _fitting(found.entries, max_bytes)
-        if self._held_bytes > 2 * max_bytes:  # earlier entries may have come since
+        if self._held_bytes > 2 * max_bytes:  # entries put since may fire before held ones
             self._hold(self._held[entry[1]] for entry in fitting if entry[1] in self._held)
         self._fetch(fitting)
         whole: list[Entry] = []

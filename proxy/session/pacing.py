@@ -35,7 +35,7 @@ LONG_TRANSACTION_S: Final = 3.0
 UNBOUNDED: Final = 2**31
 """More records than any transaction asks for."""
 LEAST_RECORDS: Final = 1_000
-"""Least limit. Smaller transactions would take as long, if the broker is slow or far away."""
+"""The limit falls no lower: to a slow or far broker, smaller transactions would take as long."""
 
 
 class Pacing:
@@ -52,7 +52,7 @@ class Pacing:
         self._largest = FIRST_RECORDS
         self.is_busy = self.is_gathering = self.is_light = False
         """`is_busy`: the last transaction held BUSY_RECORDS or more. `is_gathering`: the next one
-        waits for more. `is_light`: it does so, and stores have little to write for the last one."""
+        waits for more. `is_light`: it does so, and the last one gave stores little to write."""
 
     @property
     def largest_records(self) -> int:

@@ -191,7 +191,7 @@ class Pipeline:
 
     def _take_again(self, fetched: Fetched) -> None:
         """Recover the shards in which records have ended, and read these records again. Otherwise
-        all would have to end in one transaction, which throttling does not allow."""
+        all of them would have to end in one transaction, which throttling does not allow."""
         self._is_too_large = False
         partitions = [partition for partition, shard in self.shards.items() if shard.ending]
         for partition in partitions:
@@ -291,8 +291,8 @@ class Pipeline:
         return records_available
 
     def _due(self, at: Moment, records_available: int) -> dict[int, Plan]:
-        """Plan the next transaction, once it may begin. Shards left out come first in the next
-        one."""
+        """Plan the next transaction, once it may begin. Shards left out come first in the following
+        transaction."""
         if not self._may_begin:
             return {}
         until_s = time.monotonic() + PLAN_S

@@ -230,7 +230,8 @@ class Session:
             log.info("ends, its place in the group is kept for a restart", records_to_read=to_read)
 
     def _has_heirs(self) -> bool:
-        """Whether other instances are in the group. Deliver until that is known."""
+        """Whether other instances are in the group. Deliver until this is known. Without an answer
+        in time return True."""
         asked, until_s = self.ask_group(), time.monotonic() + HEIRS_KNOWN_WITHIN_S
         while not asked.done():
             if time.monotonic() > until_s:
