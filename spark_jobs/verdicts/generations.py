@@ -292,7 +292,7 @@ coalesce({_IS_READ} AND request.kind = 'record' AND NOT request.is_blurred AND {
 
 
 def carried(is_request_kept: str) -> str:
-    """Return SQL of a history to keep: with verdict, `review_ms`, perhaps without request."""
+    """Return SQL of a history to keep, with verdict, `review_ms` and `is_request_kept`."""
     review_ms = f"""
       CASE WHEN NOT {is_request_kept} THEN {ALWAYS}
         WHEN {_PURGES} THEN {ALWAYS}
