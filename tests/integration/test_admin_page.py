@@ -266,7 +266,9 @@ def test_the_page_works_through_a_forwarded_port_and_behind_a_service(
     admin_port = int(api_address(proxy).rpartition(":")[2])
     with Relays({0: admin_port}) as relays:
         browser.get(f"http://{name}:{relays.port(0)}/")
-        wait_for(lambda: "needs the admin token" in text(browser, "access"), WITHIN_S, "question")
+        wait_for(
+            lambda: "needs a token of the proxy" in text(browser, "access"), WITHIN_S, "question"
+        )
         browser.find_element("id", "token").send_keys(f"{TOKEN}\ue007")
         wait_for(lambda: "\n3" in text(browser, "facts"), WITHIN_S, "the live count")
         installation.send([Outgoing(None, b"value", delayed(target))])
