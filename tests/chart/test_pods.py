@@ -69,7 +69,7 @@ def test_pods_start_side_by_side() -> None:
 )
 def test_probes_ask_for_pages_that_the_proxy_has(probe: str, path: str) -> None:
     asked = rendered().container[probe]["httpGet"]
-    assert asked == {"path": path, "port": "admin"}
+    assert asked == {"path": path, "port": "admin", "scheme": "HTTP"}
     status = Status(heartbeat_monotonic=time.monotonic(), assigned=True)
     site = MadeUpApi(AdminSettings(token="a token of enough characters")).site
     site.read_statuses = lambda: [status]
