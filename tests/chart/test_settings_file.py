@@ -22,6 +22,7 @@ SECRETS = {
     "kafka-user": {"username": "proxy", "password": "open sesame"},
     "kafka-tls": {"ca.crt": AUTHORITY, "tls.crt": "", "tls.key": "", "password": "a key's"},
     "admin": {"token": "a token of this length"},
+    "admin-tls": {"ca.crt": AUTHORITY, "tls.crt": "", "tls.key": ""},
     "other": {"password": "a store's"},
 }
 CHECKED: dict[str, dict[str, Any]] = {

@@ -104,7 +104,8 @@ class Node:
             return content
         if "secret" in volume:
             secret = self._secrets[volume["secret"]["secretName"]]
-            return {item["path"]: secret[item["key"]] for item in volume["secret"]["items"]}
+            items = volume["secret"].get("items", [{"key": key, "path": key} for key in secret])
+            return {item["path"]: secret[item["key"]] for item in items}
         return {}
 
     def _variable(self, said: Document, pod: str, mounts: Mapping[str, Path]) -> str:
