@@ -7,6 +7,7 @@ import socket
 import threading
 from contextlib import closing
 from pathlib import Path
+from struct import pack
 from typing import Any, cast
 
 import pytest
@@ -142,6 +143,7 @@ def test_a_change_is_recorded_although_its_sender_has_left(made: MadeUpApi) -> N
     )
     with closing(AdminServer(made.site)) as server:
         with socket.create_connection(("127.0.0.1", server.port), LIMIT_S) as sender:
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))  # reset it
             sender.sendall(head.encode())
             free = made.site.free_calls
             wait_for(lambda: free._value < CALLS_AT_ONCE, LIMIT_S, "the call to begin")
