@@ -53,9 +53,9 @@ def get_pauses(site: SiteOf) -> models.Pauses:
 def pause(site: SiteOf, pattern: PatternPart) -> models.Pause:
     """Pause targets.
 
-    A pause counts for all instances and outlives restarts. Due records of these targets are
-    written to the ingress again. They are checked again after half of their lateness, at least
-    5 s and at most 60 s. Other targets are not delayed.
+    A pause counts for all instances and outlives restarts. A record of these targets that
+    falls due is written to the ingress again, once, and waits there for the resume. Other targets
+    are not delayed.
     """
     site.broker.pause(pattern)
     in_force = _is_noticed(site, lambda status: pattern in status.paused)
