@@ -207,7 +207,7 @@ class ReplayCommandOptions(LetterFilters):
     dry_run: bool = flag("Show what would happen, without a change.")
     rate: str | None = option("Highest rate: 100/s, 30/m, 5/h.")
     limit: int | None = option(
-        "Replay at most this many letters, the oldest of each partition first.",
+        "Replay at most this many letters, partition by partition, the oldest first.",
         "--limit",
         "-n",
         min=1,
