@@ -85,7 +85,7 @@ Output = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Master = Annotated[str, typer.Option(help="Spark master URL. spark-submit's own takes precedence.")]
+Master = Annotated[str, typer.Option(help="Spark master URL. A master that spark-submit got wins.")]
 DriverMemory = Annotated[str, typer.Option(help="Memory of Spark's Java process.")]
 
 
@@ -187,7 +187,7 @@ Again = Annotated[
         help="Repeat the audit that wrote this repeat.json. Exit code 1: the results differ.",
     ),
 ]
-AuditTopic = Annotated[str, typer.Option(help="Topic for the totals, compacted. '': no topic.")]
+AuditTopic = Annotated[str, typer.Option(help="Compacted topic for the totals. '' for none.")]
 Every = Annotated[int, typer.Option(min=1, metavar="SECONDS", help="Seconds between audits.")]
 MaxOffsets = Annotated[
     int,

@@ -58,7 +58,9 @@ DROP: Final = "drop"
 
 
 class OverdueRule(NamedTuple):
-    """The action for records of `targets` (a shell pattern) overdue for over `older_than_ms`."""
+    """The action for records that are overdue by more than `older_than_ms`.
+    `targets`: a shell pattern.
+    """
 
     targets: str
     older_than_ms: int
@@ -143,7 +145,7 @@ class AuditScope:
     at_ms: int
     own: OwnTopics
     partition_counts: Mapping[str, int] = field(default_factory=dict)
-    """Number of partitions of each target and own topic. Others are not checked."""
+    """Number of partitions of each target and own topic. In other topics none is checked."""
     unseen: Mapping[Place, Unseen] = field(default_factory=dict)
     overdue_rules: OverdueRules | None = None
     limits: LatenessLimits = NO_LIMITS
@@ -154,14 +156,16 @@ class AuditScope:
     least_attempts: int = 1
     """The proxy makes at least this many publish attempts before it gives up a record."""
     settled_only: bool = False
-    """Whether a record counts as pending until it must have ended, even if its end is visible."""
+    """Whether a record counts as pending until the committed position says that it has ended.
+    An end that is visible earlier is ignored until then.
+    """
 
     def frame(self, spark: SparkSession, number: int = 0) -> DataFrame:
         """Return one row, which is joined to the records.
-        `scope`: `number`, which tells scopes apart if records are judged within several.
+        `scope`: the `number` of the scope, if records are judged within several scopes.
         `outcomes_unseen`: null if all outcomes are seen. `letters_unseen`: the latest unseen time
-        of all partitions of dead letters. `overdue_rules`: all rules since `overdue_known_ms`. Both
-        are null if the rules are unknown.
+        of all partitions of dead letters. `overdue_rules`: all rules since `overdue_known_ms`. The
+        last two are null if the rules are unknown.
         """
         own, known = self.own, self.overdue_rules
         letters = [one for (topic, _), one in self.unseen.items() if topic == own.dead_letters]

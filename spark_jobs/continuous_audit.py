@@ -73,7 +73,7 @@ class Totals:
     """Ended records by verdict. A record that a later audit finds violated counts a second time."""
     violations: Mapping[str, int] = field(default_factory=dict)
     late_by: Mapping[str, int] = field(default_factory=dict)
-    """Number of deliveries that were late by at most each of BUCKETS_MS."""
+    """For each of BUCKETS_MS, the number of deliveries with at most this lateness."""
     deliveries: int = 0
     late_sum_ms: int = 0
     late: int = 0
@@ -208,7 +208,7 @@ class Gauges(Collector):
         for name, text, found, names in (
             (
                 "verdicts",
-                "Each record once, by verdict. A violation found later counts again.",
+                "Ended records by verdict. A record that turns out violated later counts again.",
                 totals.verdicts,
                 DESCRIPTIONS,
             ),
@@ -237,7 +237,7 @@ class Gauges(Collector):
             ("lost_offsets", "Ingress offsets deleted before the audit read them.", totals.lost),
             (
                 "overdue",
-                "Open records due for longer than --max-lateness, or than a minute.",
+                "Pending records overdue by more than --max-lateness, or by a minute without it.",
                 totals.overdue,
             ),
             (
@@ -263,7 +263,7 @@ OF_FOLLOW: Final = (
 
 class Rounds:
     """Audits of one job in one session. `tell` gets the totals after each audit.
-    Verdicts are kept for `keep_ms`, violations longer.
+    Verdicts are kept for `keep_ms`, violations for ever.
     """
 
     def __init__(
@@ -366,7 +366,7 @@ def main(
             print(
                 f"Auditing {job.own.ingress} and the group {job.group} every {every} s, results in "
                 f"{job.output}{at_metrics}. The first audit reads everything and takes a minute "
-                "or more. Ctrl-C stops it. Started again, it continues.",
+                "or more. Ctrl-C stops the audits. The next start continues them.",
                 flush=True,
             )
             run_until_stopped(rounds.do, every, spark.sparkContext.cancelAllJobs)

@@ -73,7 +73,7 @@ DELIVERED: Final = "delivered"
 DEAD_LETTER: Final = "dead-letter"
 CONTROL_OUTCOMES: Final = ("applied", "missed")
 HOP_OUTCOMES: Final = ("rolled", "requeued")
-"""Outcomes of records with a successor in the ingress. Some moved records have `replaced`."""
+"""Outcomes of records with a successor. A record moved to another due has `replaced` instead."""
 OUTCOMES: Final = (
     *("cancelled", "replaced", "dead-lettered", "rolled-back", "expired"),
     *HOP_OUTCOMES,
@@ -218,7 +218,7 @@ REQUESTS: Final[Schema] = {**PARSED, **KNOWN}
 """PARSED and KNOWN. KNOWN is null for a record that is read for the first time."""
 PLACE: Final = ("partition", "offset")
 NOT_COMPARED: Final = ("target_key",)
-"""Columns that are left out of histories, because their fingerprints are compared."""
+"""Columns that histories leave out, because only the fingerprints of their values are compared."""
 KINDS_OF_END: Final = {"delivery": "deliveries", "outcome": "outcomes", "letter": "letters"}
 """For each kind of end: the column of the earliest end, and the column of their number."""
 
@@ -238,7 +238,7 @@ def record_histories(requests: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def _by_place(ends: DataFrame) -> DataFrame:
-    """Return one row for each place, repartitioned as the join with the requests needs it."""
+    """Return one row for each place, partitioned by place for the join with the requests."""
     by_time = ["at_ms", *(name for name in ENDS if name not in {*PLACE, "at_ms"})]
     rows = ends.repartition(*PLACE).selectExpr(
         *PLACE,
@@ -273,13 +273,13 @@ MOVED: Final = "moved"
 WAS_MOVED: Final = f"""
 coalesce(outcome.end IN ('replaced', 'requeued') AND outcome.detail = '{MOVED}', false)
 """
-"""SQL: whether the outcome says that the move at `outcome.next_offset` took the place."""
+"""SQL: whether the outcome says that the move at `outcome.next_offset` replaced the record."""
 
-# A subject is what an id, or without an id a record and its hops, stand for. Records with the same
-# subject may end one another (docs/guide.md#recall).
+# Records with the same id have the same subject. A record without an id shares its subject with its
+# hops. Only records with the same subject may end one another (docs/guide.md#recall).
 
 SUBJECT: Final = "struct<ident:binary,first:bigint>"
-"""`ident`: the id. `first`: for a record without an id, the offset of the first of its hops."""
+"""`ident`: the id. `first`: without an id, the offset of the first record of the series of hops."""
 
 
 def first_written(request: str = "") -> str:
@@ -288,7 +288,7 @@ def first_written(request: str = "") -> str:
 
 
 def own_subject(request: str = "") -> str:
-    """Return SQL of a record's own subject. A recall without an id has the offset that it names."""
+    """Return SQL of a record's own subject. For a recall, `first` is the offset that it names."""
     found = f"""
       CASE WHEN {request}ident IS NOT NULL THEN named_struct('ident', {request}ident, 'first', NULL)
         WHEN {request}kind = 'record'

@@ -46,7 +46,7 @@ class RepeatInputs:
         return found
 
     def committed_today(self, broker: Broker) -> CommittedState:
-        """Return the committed state of that time, with the secrets of the settings topic.
+        """Return the committed state of the earlier audit, with secrets read from the topic now.
         Raises `NotOurs` if a topic was recreated since, `RangeRefused` if records were deleted.
         """
         own, taken = self.committed.own, self.taken
@@ -56,7 +56,7 @@ class RepeatInputs:
             if now.get(topic) != topic_id:
                 raise NotOurs(
                     f"The topic {topic} was deleted or created anew since that audit.",
-                    "It cannot be made again.",
+                    "That audit cannot be repeated.",
                 )
         read = [*taken.ingress_ranges, *taken.end_ranges]
         starts = broker.log_starts([one.place for one in read])
@@ -66,7 +66,7 @@ class RepeatInputs:
                     f"{one.topic}, partition {one.partition}: retention has deleted records since "
                     f"that audit, which read from {one.start}; the first one left is "
                     f"{starts[one.place]}.",
-                    "It cannot be made again; audit the remaining records.",
+                    "That audit cannot be repeated. Audit the remaining records.",
                 )
         count = broker.topics()[own.settings]
         held = settings_topic(broker, own, self.group, taken.topic_id, count)
@@ -117,7 +117,9 @@ class AuditJob:
     """If more records are unread, only a portion of this many is read, and is judged later."""
 
     def as_in(self, then: RepeatInputs) -> "AuditJob":
-        """Return the job that repeats `then`. Raises `RangeRefused` without `continue_from`."""
+        """Return the job that repeats `then`.
+        Raises `RangeRefused` if `then` continued an audit and `continue_from` is None.
+        """
         if then.goes_on_from and not self.continue_from:
             raise RangeRefused(
                 f"That audit continued {then.goes_on_from}.",

@@ -23,7 +23,7 @@ from spark_jobs.tables import Tables
 TABLE: Final = "open"
 ALWAYS: Final = -(2**62)
 NEVER: Final = 2**62
-"""Values of `review_ms`. Rows below ALWAYS come from portions, and no audit has judged them."""
+"""Values of `review_ms`. A lower value than ALWAYS marks a row of a portion, not judged yet."""
 _REQUEST: Final = {name: kind for name, kind in REQUESTS.items() if name not in PLACE}
 _END: Final = {name: kind for name, kind in ENDS.items() if name not in PLACE}
 OPEN: Final[Schema] = {
@@ -88,7 +88,7 @@ class OpenRecords:
         materialise: Materialise,
     ) -> Touched:
         """Return the rows to judge at `at_ms` beside `new` requests (REQUESTS) and ends (ENDS).
-        `closed`: `closed_to` by partition. All requests below it are in the table or done.
+        `closed`: `closed_to` by partition. Each request below it is in the table, or needs no review.
         """
         requests, ends = new
         held, version = self._tables.read(TABLE, OPEN), self.version
@@ -115,7 +115,7 @@ class OpenRecords:
         return pending - touched.rows.filter(is_pending).count()
 
     def gather(self, requests: DataFrame, ends: DataFrame, at_ms: int) -> tuple[int, DataFrame]:
-        """Add REQUESTS and ENDS that no audit has judged. The next audit reads all of their rows.
+        """Add REQUESTS and ENDS that no audit has judged. The next audit reads all these rows.
         Return the new version of the table, and the rows of the requests. These rows are
         marked with `at_ms`. Raises `ResultsRefused` as `put` does.
         """
@@ -135,7 +135,7 @@ class OpenRecords:
         return self._own_version(before), kept.filter("request IS NOT NULL")
 
     def put(self, touched: Touched | None, rows: DataFrame) -> int:
-        """Replace the touched rows by `rows` (OPEN); None: all rows. Return the version.
+        """Replace the touched rows (None: all rows) by `rows` (OPEN). Return the version.
         Raises `ResultsRefused` if another audit changes the table at the same time. The next audit
         undoes both changes.
         """
@@ -164,7 +164,7 @@ class OpenRecords:
         if changes.others:
             raise ResultsRefused(
                 "Another audit is continuing the same audit at the same time.",
-                "Run only one audit in a place at a time. Run this one again.",
+                "Run only one audit at a time for each --output. Run this one again.",
             )
         return changes.version
 

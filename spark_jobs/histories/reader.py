@@ -47,11 +47,11 @@ from spark_jobs.runtime.session import size_shuffles
 # The audits' progress, and the state of each ingress partition in this audit.
 
 MOST_AHEAD: Final = 1_000_000
-"""With `settled_only`, an audit reads this far beyond the proxy's offset to find successors."""
+"""With `settled_only`, an audit reads this many offsets beyond the proxy's to find successors."""
 
 
 class Span(NamedTuple):
-    """Offsets of an ingress partition. Of [read_from, closed_to) only open records are not done."""
+    """Offsets [read_from, closed_to) of an ingress partition, judged except for open records."""
 
     read_from: int
     closed_to: int
@@ -148,7 +148,7 @@ class PartitionState(NamedTuple):
     cursor: int
     """The offset C of the watermark."""
     known_from: int
-    """Lower requests are unknown, because they were not read, or their settings are deleted."""
+    """Requests below this offset are unknown: they were not read, or their settings are deleted."""
     floor: int
     """The floor F."""
 
@@ -212,7 +212,7 @@ def known_from(span: Span, policies: Sequence[PolicyFrom]) -> int:
 
 
 def unverifiable(taken: Snapshot, before: ReadSoFar) -> list[Unverifiable]:
-    """Return the ranges that an audit should have read, but that retention deleted before."""
+    """Return the ranges that retention deleted before an audit read them."""
     closed = {number: span.closed_to for number, span in before.ingress.items()}
     gaps = [
         (one.partition, closed.get(one.partition, 0), one.start)
@@ -543,7 +543,7 @@ class Reader:
         return new_requests(seen, in_force, found.policies, found.hop_keys)
 
     def _check_backs(self, taken: Snapshot, topics: Sequence[str]) -> DataFrame:
-        """Return CHECK_BACKS in the topics, from the first one that no audit has judged on."""
+        """Return CHECK_BACKS in the topics, beginning with the first that no audit has judged."""
         ranges = [one for one in taken.end_ranges if one.topic in topics]
         if (judged := self._before.judged) is not None:
             starts = self._broker.log_starts([one.place for one in ranges])

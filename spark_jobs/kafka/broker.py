@@ -40,7 +40,7 @@ TEXTS: Final = {
     "ssl.certificate": ("ssl.keystore.certificate.chain", "ssl.keystore.type"),
     "ssl.key": ("ssl.keystore.key", "ssl.keystore.type"),
 }
-"""librdkafka's names (without `.location` or `.pem`). Java's names for the text and its format."""
+"""Java's names for the text and its format, by librdkafka's names without `.location` or `.pem`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,8 @@ def _trust(own: Mapping[str, str]) -> dict[str, str]:
     return {"ssl.endpoint.identification.algorithm": "" if algorithm == "none" else algorithm}
 
 
-# Errors of the client become `AuditError`s. The client's log is suppressed. Its last error is shown
-# if no broker answers.
+# Errors of the client become `AuditError`s. The client's log is suppressed. If no broker answers,
+# the last error in the log is shown.
 
 READER: Final = "kafka-delay-proxy-audit"
 """The `group.id` of consumers that read topics. They never commit."""
@@ -278,7 +278,7 @@ class Broker:
         ends = {KafkaError._PARTITION_EOF} | (UNREADABLE_BATCH if take_unreadable else set())
         with closing(self.consumer(READER)) as consumer:
             if len(starts) == 1:
-                # Unless it knows the leader, the client asks for the first offset after 500 ms.
+                # A client that does not know the leader yet waits 500 ms before its first request.
                 ((topic, _partition),) = starts
                 with suppress(BrokerUnreachable):
                     self.ask(partial(consumer.list_topics, topic, ASK_TIMEOUT_S))

@@ -101,9 +101,9 @@ class OverdueText(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Committed:
     """The proxy's committed position in a partition (docs/exactly-once.md#what-is-committed).
-    An ingress record at offset x that fires at d has ended, without a later record that ends it, if
-    x < next_offset and (d, x) <= (watermark_ms, cursor). Without a commit next_offset is None, and
-    no record has ended.
+    An ingress record at offset x that fires at d has ended if x < next_offset and (d, x) <=
+    (watermark_ms, cursor). Otherwise only a later record, such as a cancel, can have ended it.
+    Without a commit next_offset is None, and no record has ended.
     """
 
     partition: int
@@ -136,7 +136,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class IngressPosition:
-    """An ingress partition. Of its offsets [start, end), [audited_from, audited_to) are judged."""
+    """An ingress partition with offsets [start, end), judged in [audited_from, audited_to)."""
 
     committed: Committed
     start: int
@@ -163,18 +163,18 @@ class EndRange:
 
     range: Range
     has_lost: bool
-    """Whether records before the range were deleted that no audit has read."""
+    """Whether records before the range were deleted before an audit read them."""
     first_ms: int | None
     """The latest time at which the deleted records were written; None if unknown."""
     is_open: bool = False
     is_compacted: bool = False
     is_recreated: bool = False
-    """Whether an earlier audit had read another topic of that name."""
+    """Whether the topic was created anew since an earlier audit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Ranges with every end that must exist by the committed positions. No transaction is open."""
+    """Ranges without open transactions. They hold every end that the committed positions imply."""
 
     ingress_topic: str
     topic_id: str
@@ -350,7 +350,7 @@ def settings_topic(
 def with_earlier_policies(
     positions: Iterable[Committed], served: Mapping[int, Sequence[PolicyFrom]]
 ) -> tuple[Committed, ...]:
-    """Return the positions, to which earlier policies are added that their metadata omits."""
+    """Return the positions with the earlier policies that the committed metadata omits."""
     found = []
     for one in positions:
         first = one.policies[0].first_offset if one.policies else 0

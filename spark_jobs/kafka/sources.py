@@ -29,7 +29,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class LargeRecords:
-    """The large records in an audit. Before `search` no large record is known."""
+    """The large records in an audit. `search` finds them. Without it none is known."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Place, int], Row] = {}
@@ -127,15 +127,15 @@ COMMITTED: Final = {
     "kafka.max.poll.records": "10000",
 }
 """Settings of Spark's reader.
-A range may end with a transaction's marker. Then the reader asks for one record more, and the
-broker waits up to 500 ms by default. For each poll Spark asks the broker twice for the end of the
-log. A poll gives 500 records by default, so these settings make polls larger.
+If a range ends with a transaction's marker, the reader asks for one record more. By default the
+broker then waits up to 500 ms for such a record. Before each poll Spark asks the broker twice for
+the end of the log. So a poll gives up to 10,000 records here, instead of 500.
 """
 
 BATCH_BY_BATCH: Final = {"kafka.max.partition.fetch.bytes": "1", "kafka.fetch.max.bytes": "1"}
 """With these settings the broker answers with one record batch at a time.
-Spark reads beyond a range that ends with a transaction's marker. So it does not unpack the next
-batch there.
+If a range ends with a transaction's marker, Spark reads on. It then gets no further batch that it
+would have to unpack.
 """
 ONE_BY_ONE: Final = {**BATCH_BY_BATCH, "kafka.max.poll.records": "1"}
 """Settings for a batch that holds a large record and other records.
@@ -180,7 +180,9 @@ def records(
 def _apart(
     ranges: Iterable[Range], unreadable: Unreadable, large: LargeRecords
 ) -> tuple[list[Range], list[Range]]:
-    """Cut out skipped offsets and large records. Return pieces far from them, and pieces near."""
+    """Cut out skipped offsets and large records. Return the pieces far from them and the near ones.
+    Near are the NEAR offsets before such a place.
+    """
     far, near = list[Range](), list[Range]()
     for one in ranges:
         offsets = large.offsets(one)

@@ -113,7 +113,7 @@ def _target_key(name: str) -> Piece:
 
 
 def _karafka() -> tuple[Piece, ...]:
-    """Return a schedule or its cancel. A separate key for the partition is an error."""
+    """Return pieces of a schedule or its cancel. A separate key for the partition is an error."""
     kind, partition = "text(schedule_source_type)", _number("schedule_target_partition")
     is_served = "(NOT has(schedule_schema_version) OR text(schedule_schema_version) = '1.0.0')"
     ends = f"({is_served} AND {kind} IN ('cancel', 'tombstone'))"

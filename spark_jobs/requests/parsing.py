@@ -52,7 +52,7 @@ CONTROLS: Final = (*TAKE_BACK, *DECISIONS)
 KINDS: Final = (RECORD, names.PREPARE, *DECISIONS, *TAKE_BACK, REFUSED)
 
 CHECKS: Final = "struct<topic:string,first_ms:bigint,interval_ms:bigint,most:bigint>"
-"""Topic of check-backs, time of the first one, interval, and the most that are sent."""
+"""Topic of check-backs, time of the first one, interval, and their largest number."""
 PLACE: Final = ("partition", "offset", "timestamp_ms")
 LONGEST_ID_BYTES: Final = 256
 FIRST_MS: Final = 0
@@ -164,7 +164,7 @@ _TRANSACTION_CODE: Final = f"IF(has(transaction) AND NOT {_TAKES_BACK}, {_DECISI
 _MOVE_CODE: Final = codes_in("""
 - hop-bad: (has(hop-fires) OR has(hop-due)) AND NOT (has(hop-fires) AND has(hop-due))
 """)
-"""A move states two times of the record that it replaces: when that fires, and its due."""
+"""A move states two times of the record that it replaces: its due, and when it fires."""
 _ASKED_KIND: Final = f"""
 CASE WHEN NOT is_special THEN '{RECORD}'
   WHEN has(cancel) THEN '{CANCELS}' WHEN {_IS_RECALL} THEN '{RECALLS}'
@@ -185,9 +185,9 @@ def _is_allowed(topic: str) -> str:
 
 
 def _target_code(topic: str, is_served: str) -> str:
-    """Return SQL of why the topic (null: none is named) cannot be a target.
+    """Return SQL of the reason why a topic cannot be a target. `topic` is null if none is named.
     `is_served`: for a topic that the proxy names after a consumer group, whether the group is
-    allowed; else null. Such a topic is reserved only if it is one of `marks`.
+    allowed; else null. Such a topic is reserved only if it matches the policy's `marks`.
     """
     is_reserved = f"""
       NOT array_contains(policy.named, {topic}) AND (
@@ -274,7 +274,7 @@ IF(has(hop-not-before), least({digits("text(hop-not-before)")},
 """
 """The not-before time, at most max_delay_ms (or LONGEST_HOP_MS) after the record was written."""
 _FIRES_MS: Final = f"least(asked_wanted_ms, {_after('policy.roll_after_ms')})"
-"""A record fires at its time, or before, to be rewritten before retention deletes it."""
+"""A record fires at its time. If retention would delete it before, it fires earlier, and rolls."""
 _IMMUNITY_MS: Final = delay_ms("text(check-immunity)")
 _FIRST_CHECK_MS: Final = f"""
 (greatest(timestamp_ms, 0) + least(coalesce({_IMMUNITY_MS}, policy.immunity_ms),
@@ -404,7 +404,7 @@ _IS_SPECIAL: Final = f"""
 (size(special_names) > 0 OR ({_OWN_ID} IS NOT NULL
   AND ({_bad_ident(f"{_OWN_ID}.value")} OR NOT {_serves("replace")})))
 """
-"""Whether the record asks for more than plain delivery. A bad id or an id not served counts."""
+"""Whether the record asks for more than delivery. A bad id counts, and one that is not served."""
 
 
 def _as(columns: Mapping[str, str]) -> Iterable[str]:
@@ -424,7 +424,7 @@ _BY_NAME: Final = {
     "letter_hash": letter_hash("key", "headers"),
     "size_bytes": content_bytes("key", "value", "large_bytes"),
 }
-"""Headers by name, and fingerprints. Later steps copy columns, so they lack the content."""
+"""Headers by name, and fingerprints. The content is left out, because each step copies columns."""
 _ATTEMPT: Final = f"IF(has(attempt), {digits('text(attempt)', 9)}, CAST(0 AS bigint))"
 _RULE: Final = f"coalesce(policy.retry_groups[{_GROUP}], policy.retry)"
 _HOP: Final = f"""

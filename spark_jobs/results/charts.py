@@ -32,7 +32,7 @@ LATE_TICKS_MS: Final = (
 )
 POINTS_PER_INCH: Final = 72
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 24, 34
-"""Margins in points. All charts have the same, so that equal times are below each other."""
+"""Margins in points. They are the same in all charts, so that equal times are below each other."""
 ROW: Final = 30
 NO_LEGEND: Final = 6
 STYLE: Final[dict[Any, Any]] = {
@@ -48,7 +48,7 @@ STYLE: Final[dict[Any, Any]] = {
 }
 ONLY_IN_FILES: Final = re.compile(r"<metadata>.*?</metadata>|(?<=<g) id=\"[^\"]*\"", re.DOTALL)
 DECIMALS: Final = re.compile(r"(\d+\.\d\d)\d+(?![\d<])")
-"""Matches the invisible decimals of a coordinate, from the third on, and no labels."""
+"""Matches decimals of a coordinate from the third on, which nobody can see. Labels are kept."""
 
 
 class Width(NamedTuple):

@@ -11,7 +11,7 @@ AUDITS: Final[Mapping[str, str]] = {
     "result": "as in `summary.json`, or `portion` for records that are not judged yet",
     "violations": "the number of violations",
     "summary": "`summary.json`",
-    "read": "what it read, for the next audit",
+    "read": "how far it read each topic, for the next audit",
     "open_version": "the version of `open`, for the next audit",
     "repeat_inputs": "`repeat.json`",
     "report": "`report.html`",
@@ -30,33 +30,33 @@ VERDICTS: Final[Mapping[str, str]] = {
     "due_ms": "the requested due",
     "timestamp_ms": "the record's timestamp",
     "delivered_ms": "arrival in the target",
-    "lateness_ms": "the delay after its due, or after the record that moved, decided or requested"
-    " it, if that came later",
+    "lateness_ms": "time from its due to its delivery; from the writing of the record, its move or"
+    " its commit, if that was later than the due",
     "overdue_ms": "time since the due of a record that has not ended",
     "ended_ms": "the time of the record at `at_offset`",
-    "is_late": "whether it is later than `--max-lateness` or a minute",
+    "is_late": "whether it is later than `--max-lateness`, or than a minute without this option",
     "is_attested": "whether `ended_ms` is the broker's time",
     "at_topic": "topic of the end: of the delivery, else of the outcome, else of the dead letter",
     "at_partition": "partition of the end",
     "at_offset": "offset of the end",
-    "next_offset": "its successor",
-    "ended_by": "the record that cancelled, recalled, purged, replaced, moved, committed or rolled"
-    " it back",
+    "next_offset": "offset of its successor",
+    "ended_by": "offset of the record that cancelled, recalled, purged, replaced, moved, committed"
+    " or rolled it back",
 }
 SUMMARY: Final[Mapping[str, str]] = {
     "result": "`held`, `violated` or `held as far as could be judged`",
     "verdicts": "counts by verdict; a continued audit counts new verdicts, and all pending records",
     "violations": "the number of violations",
     "violations_by": "counts by verdict",
-    "not_judged": "records by reason",
+    "not_judged": "records that could not be judged, by reason",
     "lateness_ms": "`p50`, `p99` and `max` of deliveries",
-    "late": "delivered records later than `--max-lateness`, or than a minute",
-    "overdue": "records that have not ended and are due for longer than that",
+    "late": "delivered records later than `--max-lateness`, or than a minute without this option",
+    "overdue": "pending records overdue by more than `--max-lateness`, or by a minute without it",
     "believed": "dead letters whose reason no topic shows",
     "times": "deliveries whose time is `attested` by the broker or `claimed` by the proxy",
     "ingress": "the ingress topic",
-    "control": "records `read`, `verdicts` and `skipped`, by `partition`; unless they balance, the"
-    " exit code is 1",
+    "control": "by `partition`, records `read`, `skipped`, and with `verdicts`; unless the last two"
+    " add up to `read`, the exit code is 1",
     "not_read": "topics that were not read",
     "ranges": "by partition `start`, `end`, `next_offset`, `watermark_ms`, `log_start`, `log_end`",
     "unverifiable": "deleted ranges: `partition`, `start`, `end`, `why`",

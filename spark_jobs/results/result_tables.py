@@ -56,7 +56,7 @@ _COUNTS: Final = {
     "behind": "overdue_ms IS NOT NULL",
     "halves": "kind = 'prepare'",
 }
-"""`given`: records read. `attested`: ends with the broker's time. `behind`: due and not ended."""
+"""Counts. `given`: records read. `attested`: ends with the broker's time. `behind`: overdue."""
 _TIMES: Final = {
     "first_ms": "min(least(due, ended, wrong))",
     "first_written_ms": "min(written)",

@@ -27,7 +27,7 @@ EXACTNESS: Final = 10_000
 _FIGURES: Final = ("records", "ranked[0] AS p50_ms", "ranked[1] AS p99_ms", "max_ms")
 _GROUPS: Final = ("has_arrived", "target", "step")
 _OF_ARRIVED, _OF_TARGETS, _OF_STEPS = 0b011, 0b101, 0b110
-"""Spark's numbers for the grouping sets. Each bit stands for a column of _GROUPS left out."""
+"""Spark's numbers for the grouping sets. Each 1 is a column of _GROUPS that the set leaves out."""
 
 
 class Figures(NamedTuple):
@@ -126,11 +126,12 @@ class Audited:
 @dataclass(frozen=True, slots=True)
 class Summary:
     """The figures of an audit.
-    `late`, `overdue`: records beyond the lateness limit, which are violations; without a limit,
-    records beyond USUAL_MS, which are none.
-    `until_ms`: all records up to it are judged. `not_judged`: counts by reason. `attested`,
-    `claimed`: deliveries with the broker's time, and with the proxy's. `believed`: dead letters
-    whose reason no topic shows. `control`: records read and judged, by ingress partition.
+    `late`, `overdue`: records beyond the lateness limit, which are violations. Without a limit,
+    records beyond USUAL_MS are counted, and are no violations.
+    `until_ms`: all records up to this time are judged. `not_judged`: counts by reason.
+    `attested`: deliveries with the broker's time. `claimed`: deliveries with the proxy's time.
+    `believed`: dead letters whose reason no topic shows. `control`: records read and judged, by
+    ingress partition.
     """
 
     verdicts: dict[str, int]
@@ -202,8 +203,9 @@ def with_pending(summary: Summary, count: int) -> Summary:
 
 
 # The audits of one location. The Delta table `audits` has a row for each audit. It is written last.
-# Without it an audit does not exist, even if other tables have rows of the audit. On this machine's
-# disk, the newest audit's report and figures lie beside the tables as files.
+# Without this row an audit does not exist, even if other tables have rows of the audit. If the
+# location is a folder of this machine, the newest audit's report and figures are files beside the
+# tables.
 
 TABLE: Final = "audits"
 AUDITS: Final[Schema] = {
@@ -221,10 +223,10 @@ AUDITS: Final[Schema] = {
 }
 """A row for each audit.
 `audit`: its name. Names sort by time. `at_ms`: the audited instant. `until_ms`: all records up to
-it are judged. `goes_on_from`: the audit that this one continues, null if it read all records.
-`result`: as in `summary.json`, or PORTION. `read`: the progress. `open_version`: the version of the
-table `open`. Both are null if options limited the audit, and no audit continues it. `summary`,
-`repeat_inputs`: the texts of the files. `report`: the page.
+this time are judged. `goes_on_from`: the audit that this one continues, null if it read all
+records. `result`: as in `summary.json`, or PORTION. `read`: the progress. `open_version`: the
+version of the table `open`. If options limited the audit, `read` and `open_version` are null, and
+no audit continues it. `summary`, `repeat_inputs`: the texts of the files. `report`: the page.
 """
 SUMMARY: Final = "summary.json"
 REPORT: Final = "report.html"

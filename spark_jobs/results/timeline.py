@@ -29,12 +29,13 @@ TIMES: Final = {
     "wrong": "IF(is_violation, coalesce(greatest(due_ms, timestamp_ms), ended_ms), NULL)",
 }
 """SQL of the times of a record, epoch ms.
-`due`: of a delivered record. A record is pending from `written` to `ended`. Both are null if it is
-done and no end is seen. `wrong`: when a violation was due, or when its end was written.
+`due`: of a delivered record. A record is pending from `written` to `ended`. These two are null for
+a record that is not pending and has no visible end. `wrong`: when a violation was due, or when its
+end was written.
 """
 _COUNTED: Final = ("+", "-", "-due")
-"""Names in a count by verdict, for written records, records ended otherwise, and deliveries.
-No verdict has such a name.
+"""Names that a count by verdict has besides verdicts.
+They stand for written records, for records that ended without delivery, and for deliveries.
 """
 _EVENTS: Final = ("written, '+'", "ended, IF(due IS NULL, '-', '-due')", "wrong, verdict")
 

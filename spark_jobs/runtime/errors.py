@@ -78,7 +78,7 @@ CAUSES: Final = (
         ResultsRefused(
             "Files that were just written do not exist: Spark's workers do not share the place, "
             "or somebody removed files from it.",
-            "Name an --output that all of them see, such as one of hdfs:// or s3a://.",
+            "Name an --output that all workers see, such as one of hdfs:// or s3a://.",
         ),
     ),
     (

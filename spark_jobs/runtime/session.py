@@ -99,7 +99,7 @@ def _wrapped(program: Path, cache: Path) -> Path:
     wrapper = home / "bin" / "java"
     if not os.access(wrapper, os.X_OK) or wrapper.read_text("utf-8") != script:
         wrapper.parent.mkdir(parents=True, exist_ok=True)
-        # A job that starts meanwhile must find the old file or the new one, never a part of it.
+        # Another job may start now. It must find the old file or the new one, never a part of it.
         number, name = tempfile.mkstemp(dir=wrapper.parent, prefix=".java-", text=True)
         with os.fdopen(number, "w", encoding="utf-8") as arriving:
             arriving.write(script)
@@ -121,9 +121,9 @@ TWO_COMPILERS: Final = (
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
-"""Spark generates hundreds of long methods that run for seconds. Java compiles even these.
-With Java's own thresholds the second compiler takes half a core. With ten times these thresholds
-it compiles only the methods that run most.
+"""Spark generates hundreds of long methods that run for seconds. Java must compile them, too.
+With Java's own thresholds the second compiler takes half a core. So the thresholds here are ten
+times as high, and it compiles only the methods that run most.
 """
 COLLECTOR: Final = "-XX:+UseParallelGC"
 """Most objects of a job live for less than a second. Long pauses of the collector do not matter."""
@@ -152,11 +152,15 @@ WHAT_JOBS_REST_ON: Final = {
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
 }
 """Settings of every session.
-mapKeyDedupPolicy: a repeated header counts with its last value.
-hugeMethodLimit: without TWO_COMPILERS, which executors lack, Java compiles no method above 8,000 B.
-icu: it takes seconds to start, and the jobs change the case of hexadecimal digits only.
-objectHashAggregate: figures by minute have many small groups. They are not sorted.
-dynamicPartitionPruning: it took minutes, and helps no job: no table is partitioned by join keys.
+mapKeyDedupPolicy: of several headers with one name, the last one counts.
+hugeMethodLimit: the driver gets TWO_COMPILERS, but executors do not. Without these options Java
+compiles no method of more than 8,000 bytes, so Spark must not generate such methods.
+icu: this library takes seconds to start. The jobs do not need it, because they change the case of
+hexadecimal digits only.
+objectHashAggregate: figures by minute have many small groups. Up to this number, Spark does not
+sort them.
+dynamicPartitionPruning: it took minutes. It helps only if tables are partitioned by join keys, and
+no table is.
 """
 INTERPRETED: Final = {
     "spark.sql.codegen.wholeStage": "false",
@@ -259,7 +263,7 @@ def size_shuffles(session: SparkSession, records: int) -> None:
 
 
 def java_options(environment: Mapping[str, str], *, is_short: bool) -> list[str]:
-    """Return Java's options. Java accepts one collector only, so one in the environment counts."""
+    """Return Java's options. If the environment names a collector, COLLECTOR is left out."""
     given = " ".join(environment.get(name, "") for name in _JAVA_SETTINGS)
     collector = [] if _OTHER_COLLECTOR.search(given) else [COLLECTOR]
     return [*collector, *(ONE_COMPILER if is_short else TWO_COMPILERS)]

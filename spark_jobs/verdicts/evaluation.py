@@ -165,7 +165,7 @@ def wrong_checks(
 # Facts about other records need several sorts and joins, so only the needed columns are read.
 
 GOES_ON: Final = f"({IS_HOP} OR ({IS_ENDLESS} AND outcomes_unseen IS NOT NULL))"
-"""SQL: whether a successor shows, or if the outcome is unseen may show, how the record ended."""
+"""SQL: whether a successor shows how the record ended. If outcomes are unseen, one may show it."""
 NEEDS_OTHERS: Final = f"""
 coalesce(offset IS NOT NULL AND (request.ident IS NOT NULL OR {GOES_ON}
   OR outcome.end IN ('cancelled', 'replaced') OR request.known_to_others

@@ -29,17 +29,17 @@ from spark_jobs.verdicts.requests import (
 from spark_jobs.verdicts.rules import EITHER, NAMES_ONE, in_steps
 from spark_jobs.verdicts.verdict_names import NOT_DONE, PENDING, VIOLATIONS
 
-# Rules of the log about records that share an id (docs/guide.md#cancel-and-replace):
-# - An *opener* begins a new generation of the id in its partition. It may end the earlier one.
+# The records of an id in a partition form *generations* (docs/guide.md#cancel-and-replace):
+# - Each generation begins with an *opener*. It ends the pending record of the generation before.
 # - A producer's records, half messages and cancels with an id are openers. A recall is an opener if
 #   it names the pending record.
-# - A record without an id is known by the offset at which it was first written.
-# - Commits and rollbacks decide the half message that opened their generation.
-# - The successor of a hop belongs to the generation of its predecessor. If another opener was
-#   written in between, the successor is *overtaken*, and ends as it arrives.
-# - A purge ends a pending record as the next opener would. If a purge and an opener came in
-#   mid-hop, the outcome may name either.
-# - A move belongs to the generation, unless it came too late.
+# - If a record has no id, the offset at which it was first written serves as its id.
+# - A commit or rollback decides the half message that opened its generation.
+# - A successor belongs to the generation of its predecessor. If another opener was written while
+#   the predecessor was in mid-hop, the successor is *overtaken*: it ends when it is read.
+# - A purge ends a pending record as an opener would. If a purge and an opener were written in
+#   mid-hop, the outcome may name the one or the other.
+# - A move belongs to the generation of the record that it replaces, unless it came too late.
 
 OPENER: Final = "struct<offset:bigint,kind:string,timestamp_ms:bigint>"
 GENERATION: Final = {
@@ -52,7 +52,7 @@ GENERATION: Final = {
     "named": "struct<offset:bigint,end:string,delivered_ms:bigint,wanted_ms:bigint,"
     "ended_ms:bigint,is_seen:boolean>",
 }
-"""Facts from records with the same subject (the same id, or without an id, the same hops).
+"""Facts from records with the same subject: the same id, or the same hops if there is no id.
 `prev_opener`: the opener of the generation. `overtaken_by`: the last opener, or a purge, that was
 written while the record was in mid-hop. `next_opener`: the first opener after the record, or a
 purge before that opener. `decision`: the commit, rollback or expiry of a half message. `expected`:
@@ -93,8 +93,9 @@ _HITS: Final = """
   AND NOT coalesce(outcome.end = 'missed'
     AND NOT coalesce(landed.end IN ('requeued', 'rolled', 'cancelled'), false), false))
 """
-"""Whether a recall takes back the record with its subject. To do so, it names the present place.
-A recall may do so even with the outcome `missed`, if the record was between two publish attempts.
+"""Whether a recall takes back the record with its subject.
+To do so, it names the record's first offset or its present one. Even a recall with the outcome
+`missed` may have done so, if the record was in mid-hop.
 """
 _FINDS: Final = """
 (coalesce(prev_opener.offset = recalled_first, subject.ident IS NULL)
@@ -104,8 +105,8 @@ _OPENED_MEANWHILE: Final = """
 IF(outcome.end = 'replaced' AND prev_opener.kind = 'recall'
   AND prev_of_id.offset > request.hop_from, prev_of_id, prev_opener)
 """
-"""The last opener in mid-hop. If a record replaced this one, a recall of the replacing record does
-not count. Older versions of the proxy named the recall.
+"""The last opener that was written in mid-hop. If its outcome says that a record replaced this one,
+a later recall does not count. Older versions of the proxy named this recall in the outcome.
 """
 STEPS: Final = (
     {
@@ -150,7 +151,7 @@ STEPS: Final = (
 `opened_meanwhile`: the last opener while the record was in mid-hop. `opened_next`: the first opener
 after the record.
 `member`: a record of the generation, and its end. `holder`: the last member before this record.
-`candidate`: a decision on the half message. `decides`: the candidate, if it is the first candidate.
+`candidate`: a decision on a half message. `decides`: the first candidate of the half message.
 """
 PURGE_STEPS: Final = (
     {
@@ -216,9 +217,9 @@ def without_generations(histories: DataFrame) -> DataFrame:
 
 
 # The next audit gets the records that are not done. A record that the proxy has read is done once
-# its verdict is not pending. Any further end is then a violation. A record that the proxy has not
-# read is read again by a later audit, by the settings in force then, so only its ends are kept.
-# Purges are kept, too, and records that affect an open record with the same id.
+# its verdict is neither pending nor overdue. Any further end is then a violation. If the proxy has
+# not read a record, its settings are not known yet. So only its ends are kept, and a later audit
+# reads it again. Purges are kept, too, and records that affect an open record with the same id.
 
 MOST_ENDS: Final = 2
 """At most this many ends of each kind are kept. More ends would not change the violation."""
@@ -243,7 +244,7 @@ CASE WHEN request IS NULL THEN NOT {_IS_UNREAD}
   WHEN request.known_verdict IS NULL THEN offset >= audited_from AND offset < audited_to
   ELSE request.known_verdict IN {quoted(NOT_DONE)} OR ({_BROKEN_ANEW}) END
 """
-"""SQL: whether this audit judges the record. A closed one is judged again if now in violation."""
+"""SQL: whether this audit judges the record. A judged one counts again if it is now a violation."""
 
 _MAY_BE_PENDING: Final = f"(request.is_blurred OR request.kind IS NULL) AND {_ENDS} = 0"
 IS_LEFT_OPEN: Final = f"""
@@ -254,7 +255,7 @@ coalesce(request IS NOT NULL AND {_IS_READ}
 HAS_ENDS_AHEAD: Final = f"""
 coalesce(NOT ({_IS_READ}) AND (request IS NOT NULL OR {_IS_UNREAD}) AND {_ENDS} > 0, false)
 """
-"""SQL: whether a record has ends, though the proxy's last commit does not include it."""
+"""SQL: whether a record has ends, although it lies beyond the committed offset."""
 
 _IS_OPEN: Final = f"""
 ({IS_LEFT_OPEN} OR coalesce(successor >= next_offset, false)

@@ -72,11 +72,11 @@ HOPS: Final = {
 }
 """Columns of a record with a successor (up to `changed_in`), and columns of a successor.
 `successors`: the number of successors. `successor`: the offset of the first one. `went_on_ms`: the
-earliest time at which that was written. `keeps_due`: whether it has the same due. `changed_in`: the
-parts of the request that differ. `came_from`: the outcome of the predecessor, or `moved` for a
-move that took the predecessor's place. `from_offset`: the predecessor's offset, or for a commit the
-offset of the half message. `first_ms`: the earliest possible delivery of the first record of the
-hops, or of the last move.
+earliest time at which the first one was written. `keeps_due`: whether the first one has the same
+due. `changed_in`: the parts of the request that differ. `came_from`: the outcome of the
+predecessor, or `moved` for a move that replaced the predecessor. `from_offset`: the predecessor's
+offset, or for a commit the offset of the half message. `first_ms`: the earliest possible delivery
+of the first record of the hops, or of the last move.
 """
 _FIRST_OFFSET: Final = (
     "try_cast(substring_index(IF(request.hop_from IS NULL, NULL, request.first_origin), '/', -1)"
@@ -87,8 +87,8 @@ _ENTRY_OFFSET: Final = f"""
 IF(request.kind IN {quoted(CONTROLS)}, NULL,
   coalesce(decision.offset, offset))
 """
-"""The offset that a successor names: the record's own, or for a half message the commit's.
-The commit itself has no successor, though its own outcome may be unseen.
+"""The offset that a successor of the record names. For a half message, it is the commit's offset.
+It is null for a control record, which has no successor.
 """
 
 _CAME_FROM: Final = f"""
@@ -112,7 +112,7 @@ last(IF({IS_MOVE} AND NOT {MISSED_ITS_PLACE} AND request.moved_due_ms != request
   request.timestamp_ms, NULL), true) OVER (
   PARTITION BY partition, coalesce(first_offset, -1 - offset) ORDER BY offset)
 """
-"""When the last move to another due was written, in the hops up to a record.
+"""When the last move to another due was written, among the record and its predecessors.
 A move to the same due, such as after a pause, does not excuse lateness.
 """
 

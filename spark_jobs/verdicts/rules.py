@@ -200,8 +200,8 @@ DELIVERY_RULES: Final = rules(f"""
 
 # The record at offset x that fires at d has ended if x < O and (d, x) <= (T, C)
 # (docs/exactly-once.md#1-when-a-record-has-ended). A record that was replaced, moved, or superseded
-# in mid-hop ended when the later record was ingested. Control records, late moves and refused
-# records end when they are ingested.
+# in mid-hop ended when the later record was ingested. Control records, refused records, and moves
+# that came too late end when they are ingested.
 
 
 def _ingested(offset: str) -> str:
@@ -224,7 +224,7 @@ _SUPERSEDED: Final = f"""
 ({_ingested("next_opener.offset")}
   AND (next_opener.kind != 'purge' OR outcome.end = 'cancelled'))
 """
-"""Whether a later record has ended this one. A purged one may get its outcome up to its due."""
+"""Whether a later record has ended this one. A purged record may get its outcome until its due."""
 _OVERDUE_HALF: Final = f"(next_opener IS NULL AND {_passed('request.expires_ms', 'offset')})"
 """Whether an undecided half message must have expired.
 The proxy writes an `expire` record, and ends the half message when it reads this record. A record
@@ -436,7 +436,7 @@ _WAS_TAKEN_BACK: Final = """
 coalesce(IF(request.kind = 'prepare', decision.kind = 'rollback' AND decision.offset < next_offset,
   request.kind = 'record' AND overtaken_by IS NOT NULL), false)
 """
-"""Whether the record never fired, because it was rolled back, or taken back as it arrived."""
+"""Whether the record never fired, because it was rolled back, or ended when it was ingested."""
 _BY_A_DEFECT: Final = f"coalesce(startswith(outcome.detail, '{DEFECT}: '), false)"
 """Whether a defect of the proxy ended the record, which is possible at any time."""
 _POSSIBLE: Final = f"""

@@ -1,7 +1,7 @@
 -- Which records got another verdict after an audit had closed them?
--- Compares all audits in the place that read the same ingress topic, in the chain or not. The end
--- of a pending or overdue record is no change. A delivered record that is duplicated now is a
--- change.
+-- Compares all audits in the folder that read the same ingress topic. It does not matter whether
+-- they continue each other. The end of a pending or overdue record is no change. If a delivered
+-- record is duplicated now, that is a change.
 WITH given AS (
   SELECT get_json_object(audits.summary, '$.ingress') AS ingress, verdicts.*
   FROM verdicts JOIN audits ON verdicts.audit = audits.audit

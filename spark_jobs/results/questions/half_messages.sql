@@ -1,6 +1,6 @@
 -- How were half messages decided, how long did it take, and which were never decided?
--- decision: committed, rolled back, or expired (nobody decided in time). undecided: nobody has
--- decided yet. Otherwise the verdict, such as cancelled or replaced.
+-- decision: committed, rolled back, expired (nobody decided in time), or undecided (nobody has
+-- decided yet). If the half message ended in another way: its verdict, such as cancelled.
 -- pending: half messages that have not ended. p50_ms, max_ms: the time from the half message to its
 -- decision. first_ms: the time of the oldest half message.
 WITH halves AS (

@@ -1,7 +1,7 @@
 -- In which hours were deliveries later than a minute, and to which targets?
 -- :late_ms=60000 records later than this many milliseconds count as late
--- delivered: records due in that hour that were delivered. late: those of them that were late.
--- overdue: records that are due for longer than this, and had not ended in the last audit.
+-- delivered: delivered records that were due in this hour. late: late records among them.
+-- overdue: records that are overdue by more than late_ms, and had not ended in the last audit.
 WITH timed AS (
   SELECT target, due_ms - pmod(due_ms, 3600000) AS hour_ms, lateness_ms, overdue_ms,
     lateness_ms > CAST(:late_ms AS BIGINT) AS is_late,

@@ -1,7 +1,8 @@
 -- Which cancels found nothing, and how had their record ended?
--- record_offset: the last record with the cancel's id before it in its partition. after_ms: the
--- time between the end of that record and the cancel. elsewhere: the number of records with the id
--- in other partitions. A cancel cannot find them there: record and cancel need the same key.
+-- record_offset: the last record with the cancel's id that was written before the cancel in the
+-- same partition. after_ms: the time from the end of that record to the cancel. elsewhere: the
+-- number of records with the id in other partitions. A cancel finds a record only in its own
+-- partition, so record and cancel need the same key.
 WITH found AS (
   SELECT missed.partition, missed.offset, missed.id, missed.timestamp_ms AS asked_ms,
     max(named_struct('offset', record.offset, 'verdict', record.verdict,

@@ -1,7 +1,7 @@
 -- Which records could not be judged, and why?
 -- Counts three kinds of records by reason and target: records whose end cannot be judged, records
--- that are due and have not ended, and ingress records (by their offsets) that retention deleted
--- before an audit of the chain read them.
+-- that are due and have not ended, and ingress records that retention deleted before an audit read
+-- them. For deleted records, offsets are counted.
 WITH unsure AS (
   SELECT target, due_ms, CASE
     WHEN verdict = 'unverifiable' AND detail != 'the ingress has deleted the record' THEN detail

@@ -1,8 +1,9 @@
 -- How many records are pending, by the hour of their due?
 -- :day= the first day (UTC), such as 2026-11-25; the current hour if none is given
 -- :hours=24 the number of hours to list
--- Records due later count in one row without hour_ms. Records due earlier count in the first hour,
--- and in due_before. Half messages are delivered only if they are committed.
+-- Records due after the last listed hour are counted in one row without hour_ms. Records due before
+-- the first hour are counted in its row, and again in due_before. half_messages: delivered only if
+-- their producer commits.
 WITH span AS (
   SELECT unix_millis(coalesce(CAST(CAST(:day AS DATE) AS TIMESTAMP),
     date_trunc('HOUR', current_timestamp()))) AS start_ms

@@ -1,16 +1,16 @@
 -- Do the books balance? Requests and their ends, by target and day of the due.
 -- :day= a day (UTC), such as 2026-11-25; all days if none is given
--- asked: the number of requests. Each counts once, by its first record. The next columns count
--- their ends, by the last successor of each record.
--- unaccounted: the difference. It must be 0. Otherwise a successor was not audited, or has another
--- target or day, which is a violation.
+-- asked: the number of requests. A record with successors counts once, and ends as its last
+-- successor ended. The columns from delivered to broken count these ends.
+-- unaccounted: requests without an end in these columns. It must be 0. Otherwise a successor was
+-- not audited, or it has another target or day, which is a violation.
 -- broken: violations, without records that are only late. It must be 0.
 -- unasked: deliveries that no record asked for. It must be 0.
--- A successor of a violation counts as a new request. So does a record that was moved to another
--- time: the earlier record counts as replaced. A move that came too late does not count.
--- The day of a request without a due is the day of its writing. The day of an unasked delivery is
--- the day of its arrival. Deleted ingress records, and records with unknown settings, count only in
--- not_judged.
+-- A record that replaced another one by a move to another time counts as a new request, and the
+-- earlier one as replaced. A successor of a violation counts as a new request, too. A move that
+-- came too late does not count.
+-- A request without a due counts on the day of its writing, an unasked delivery on the day of its
+-- arrival. Deleted ingress records and records with unknown settings count only in not_judged.
 WITH gone_on AS (
   SELECT DISTINCT partition, next_offset AS offset, true AS is_successor
   FROM newest

@@ -1,7 +1,7 @@
 -- Which records were cancelled or replaced, by which record, and how long before they were due?
--- The topics do not know users. To find out who did it, look at the ingress record ended_by,
--- written at asked_ms. by: its kind (cancel, record, prepare); null if no audit of the chain knows
--- it.
+-- ended_by: the offset of the record that cancelled or replaced the record. asked_ms: when that one
+-- was written. by: its kind (cancel, record, prepare), null if no audit of the chain has read it.
+-- The topics do not name users. To find out who did it, look at the content of that record.
 SELECT taken.partition, taken.offset, taken.id, taken.target, taken.due_ms, taken.verdict,
   taken.ended_by, other.kind AS by, other.timestamp_ms AS asked_ms,
   taken.due_ms - other.timestamp_ms AS ahead_ms

@@ -1,6 +1,6 @@
 -- Which records are violations, and which commands show them?
 -- :verdict= one violation, such as duplicated; all if none is given
--- A violation is left out if a later audit of the chain judged its record otherwise.
+-- A violation is left out if a later audit of the chain gave its record another verdict.
 SELECT verdict, partition, offset, detail, id, target, due_ms, delivered_ms, audit, look
 FROM violations AS found LEFT SEMI JOIN newest
   ON newest.audit = found.audit
