@@ -88,7 +88,7 @@ class OpenRecords:
         materialise: Materialise,
     ) -> Touched:
         """Return the rows to judge at `at_ms` beside `new` requests (REQUESTS) and ends (ENDS).
-        `closed`: `closed_to` by partition. Each request below it is in the table, or needs no review.
+        `closed`: `closed_to` by partition. Requests below it are in the table, or need no review.
         """
         requests, ends = new
         held, version = self._tables.read(TABLE, OPEN), self.version

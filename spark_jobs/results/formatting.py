@@ -19,7 +19,7 @@ MOMENTS: Final = frozenset(
     {"asked_ms", "at_ms", "audit_at_ms", "delivered_ms", "due_from_ms", "due_ms", "ended_ms"}
     | {"first_ms", "last_ms", "timestamp_ms", "until_ms"}
 )
-"""Columns with points in time. STARTS are shown to the minute. Other columns in `_ms` are durations."""
+"""Columns with points in time. STARTS are shown to the minute. All other `_ms` are durations."""
 
 
 def thousands(number: int) -> str:

@@ -109,7 +109,9 @@ def test_report_of_what_could_not_all_be_judged_says_so_at_the_top(
     text = _text(_page(spark, tmp_path, rows, audited))
     assert "Exactly once held as far as could be judged" in text
     assert "1 record could not be judged : due for more than 60 s, and not ended" in text
-    assert f"Judged up to {moment(NOW_MS - hour_ms)} (the proxy had not ended later records)" in text
+    assert (
+        f"Judged up to {moment(NOW_MS - hour_ms)} (the proxy had not ended later records)" in text
+    )
     assert "1 delivered late, 1 overdue" in text
 
 
