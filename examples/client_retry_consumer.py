@@ -1,7 +1,7 @@
 """A consumer whose failed records come again by themselves. Start `make run` first.
 
-The first retry comes after 10 s, the next ones after 30 s, 1 m, 2 m and so on. After 16 failures
-the record goes to the topic dlq.<group>.
+The first retry comes after 10 s, the next ones after 30 s, 1 m, 2 m and so on. If the 16th retry
+fails, too, the record goes to the topic dlq.<group>.
 """
 
 import signal

@@ -14,7 +14,7 @@ topic = f"made-later-{uuid.uuid4().hex[:6]}"
 with Arrivals("timer.outcomes") as outcomes, DelayProducer({"bootstrap.servers": BOOTSTRAP}) as p:
     p.send(topic, "worth waiting for", delay="0s").result(10)
 
-    # The topic does not exist, so the proxy tries again, first after 10 seconds. After 16 failed
+    # The topic does not exist, so the proxy tries again, first after 10 seconds. After 16 publish
     # attempts the record would become a dead letter. Other records do not wait.
     for text in outcomes.wait(1, within_s=20):
         outcome = json.loads(text)

@@ -90,7 +90,7 @@ class Backlog:
         self.partitions = defaultdict[Partition, Progress](Progress)
         self._requests: dict[Place, Request] = {}
         self.records = 0
-        """Records handled or failed since the last commit."""
+        """The number of records handled or failed since the last commit."""
         self.request_bytes = 0
 
     def begin(self, partitions: Iterable[Partition]) -> None:

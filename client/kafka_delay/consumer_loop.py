@@ -28,10 +28,13 @@ FINISH_WITHIN_S: Final = 10.0
 """Time limit of the last commit if no broker answers."""
 MOST_UNSETTLED: Final = 100
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Limit for the records that wait for a handler. Retry requests beyond it are stored early."""
+"""Limit for the records that wait for a handler. Retry requests are stored once they reach it."""
 MOST_WAITING: Final = 100
 MOST_HELD_BYTES: Final = 4 * 1024 * 1024
-"""Limit for the suspended records of a partition and the records queued behind their key."""
+"""Limit for a partition's failed records that wait for their next attempt in the orderly mode.
+
+It includes the records that are queued behind another record of their key.
+"""
 HOPELESS: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -49,7 +52,7 @@ class LogsBeganAnew(Exception):
 
 
 class Pauses:
-    """The paused partitions. Pauses are rare, because librdkafka then fetches records again."""
+    """The paused partitions. Pauses are rare, because each makes librdkafka fetch records again."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -175,7 +178,10 @@ class ConsumerLoop:
         return taken > 0
 
     def _is_full(self) -> bool:
-        """Return whether enough records wait. If all is paused, half of the limits are enough."""
+        """Return whether enough records wait.
+
+        If all partitions are paused, half of the limits are enough.
+        """
         handling, share = self._handling, 2 if self._pauses.is_all else 1
         is_large = handling.waiting_bytes >= MOST_BYTES // share
         return is_large or handling.waiting >= MOST_WAITING // share

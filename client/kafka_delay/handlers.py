@@ -92,9 +92,10 @@ class Handling:
     """The records that were read: queued, suspended, at work, or ended. Thread-safe.
 
     Records are handled in the order of reading.
-    A suspended record keeps its key until it is due. Then it is handled first.
+    A suspended record has failed, and waits for its next attempt in the orderly mode. It keeps its
+    key until then, and is handled before all other records.
     A record queued behind another one of its key does not count as waiting. Otherwise the records
-    of one key could stop the reading of all others.
+    of one key could stop the reading of all other keys.
     No handler begins while `may_begin` returns False.
     """
 
@@ -122,7 +123,7 @@ class Handling:
         self._added = self._put_first = 0
         self.waiting_bytes = 0
         self.behind = 0
-        """Jobs queued behind a job of their key. Jobs behind a suspended job do not count."""
+        """Number of jobs queued behind a job of their key, unless that one is suspended."""
         self.held_bytes = Counter[Partition]()
         """Bytes of suspended jobs, and of jobs queued behind a job of their key."""
         self._is_over = False
@@ -130,7 +131,7 @@ class Handling:
         """`_moved_s`: when a handler last began or ended, or no record waited. `_said_s`: when a
         log line last said that `_moved_s` was long ago."""
         self._idle_since_s: float | None = None
-        """Since when records are ready and no handler is at work, or None if this is not so."""
+        """When records became ready and no handler was at work. None if this is not so now."""
 
     @property
     def waiting(self) -> int:
@@ -204,7 +205,7 @@ class Handling:
             self._free_key(record)
 
     def suspend(self, record: Received, wait_s: float) -> None:
-        """Handle a failed record again after `wait_s`. Until then, others with its key wait."""
+        """Handle a failed record again after `wait_s`. Other records of its key wait until then."""
         with self._changed:
             self._put_first -= 1
             job = Job(record, self._put_first, self._now_s() + wait_s)

@@ -35,7 +35,7 @@ REACH: Final = "Check that the brokers in bootstrap.servers can be reached"
 _read_headers = methodcaller("headers")
 """Return a message's headers. Raises if a name is not UTF-8.
 
-It is no plain call, because the interpreter would raise the error only in a later call.
+After `message.headers()`, the interpreter would raise the error only in some later call.
 """
 
 

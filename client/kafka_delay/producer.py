@@ -90,7 +90,8 @@ class _Producer(ABC, Generic[SentT]):
         - `deliver_at`: an aware datetime, epoch milliseconds, or RFC 3339 text with a zone.
         - `level`: a delay level. Level 1 is the shortest.
 
-        `id` names the record for `cancel`. The record replaces the pending record with the same id.
+        `id` names the record for `cancel`. If a record with the same id is pending, the new record
+        replaces it.
         `partition` is the target's partition. Without it the key decides.
         `on_delivery(error, message)` runs before the future is done, in the producer's thread or in
         a flushing thread.

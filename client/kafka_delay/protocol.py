@@ -39,7 +39,7 @@ SIGNATURE: Final = "retry-signature"
 INGRESS: Final = "timer.ingress"
 ID_BYTES: Final = 256
 MAX_DIGITS: Final = 15
-"""A number may have at most this many digits. As epoch ms they reach the year 33,658."""
+"""A number may have at most this many digits. As epoch ms, it reaches the year 33,658."""
 TOPIC_NAME_RULE: Final = "a Kafka topic name has 1 to 249 of the characters a-z A-Z 0-9 . _ -"
 
 _LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")

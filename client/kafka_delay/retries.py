@@ -81,7 +81,7 @@ class DeadLetter(Exception):
 class RetryLater(Exception):
     """Raised by a handler to retry its record after `delay`: a timedelta, or text such as `5m`.
 
-    The retry counts as a failure, as any other does.
+    The call of the handler counts as a failure, like after any other exception.
     With a delay beyond the proxy's `max_delay`, the record becomes a dead letter of the proxy.
     Raises RequestRefused if the delay is unreadable.
     """
@@ -176,7 +176,7 @@ class Signer:
         self._group = group.encode()
         self._keys = [_checked_key(key) for key in keys if key is not None]
         self.takes_unsigned = None in keys
-        """Whether unsigned retries are accepted, as while a group's members get their first key."""
+        """Whether unsigned retries are accepted. This helps while members get their first key."""
         if not self._keys or keys[0] is None:
             raise ConfigRefused(
                 "signing_key has no key at its first place: put the signing key there"
@@ -260,8 +260,8 @@ class RetryPlan:
     def refusal(self, record: Received) -> str | None:
         """Return why a record of the retry topic may be forged, or None if it is genuine.
 
-        If there is a signing key, a genuine record has a valid signature.
-        A record without a needed signature is genuine if the consumer reads its first topic.
+        With a signing key, a record is genuine if its signature is valid. Without a key, or if the
+        record is unsigned and that is accepted, the consumer must read its first topic.
         """
         if record.read_from.topic != self.retry_topic:
             return None

@@ -164,23 +164,23 @@ class RetryConsumer(_Consumer[Handler]):
     - `group`: the consumer group. It names the topics `retry.<group>` and `dlq.<group>`, which are
       created if they are missing.
     - `topics`: names, or regular expressions that begin with `^`.
-    - `handler`: a function of one Received. It must be thread-safe.
+    - `handler`: a function that takes a Received. It must be thread-safe.
     - `ingress`: the proxy's ingress topic.
     - `retry_topic`, `max_attempts`: the retry topic, and the number of retries (16). Without
       `orderly` the proxy decides by its own settings, so give the same values here. If you give a
       `retry_topic`, create the dead-letter topic yourself.
     - `give_up`, `ignore`, `retry`: lists of exception classes. After an exception in `give_up` the
       record becomes a dead letter without a retry. After an exception in `ignore` it counts as
-      handled. Classes in `retry` are retried although a base class is in another list. The most
-      specific class counts.
-    - `parallel`: the number of handlers that run at a time (1), in threads. Records with equal keys
-      are handled in order.
-    - `handler_timeout`: a timedelta or text (15 minutes). After this time a handler has failed. Its
-      thread may still run while the record, or the next record with its key, is handled.
+      handled. After an exception in `retry`, or in no list, it is retried. If several classes
+      match, the most specific one counts.
+    - `parallel`: the number of threads that run handlers (1). Records with equal keys are handled
+      in order.
+    - `handler_timeout`: a timedelta or text (15 minutes). After this time a handler has failed, but
+      its thread may still run. It may run beside the next call for the same record or key.
     - `max_hanging`: the number of handlers that may run beyond their timeout (10). If there are
       more, `run` raises HandlersHang.
-    - `orderly`: keep a failed record and try it again, while other records with its key wait
-      (docs/client.md#in-order-whatever-fails). Long delays may pause a busy partition.
+    - `orderly`: keep a failed record and try it again (docs/client.md#in-order-whatever-fails).
+      Other records with its key wait. Long delays may pause a busy partition.
     - `orderly_delays`: the delays of this mode, such as `1s 5s 1m`. The last one repeats.
       The default is `1s 5s 10s 30s 1m 2m` and so on to `2h`.
     - `signing_key`: a key that all members of the group share. It signs retries. Retries without a
@@ -194,7 +194,8 @@ class RetryConsumer(_Consumer[Handler]):
         """Work until `stop`. Then commit the offsets of handled records, and leave the group.
 
         Raises RetryNotStored, BrokerError, TopicsMissing, and a handler's SystemExit.
-        Raises HandlersHang once the failures are stored, and in later calls while handlers hang.
+        Raises HandlersHang after the retry requests are stored. Later calls raise it, too, while
+        handlers hang.
         Raises ClientError if no broker takes the last commit within 10 s.
         """
         self._run_with(handlers.HandlerThreads(self._handler, self._parallel))

@@ -180,9 +180,8 @@ SOUND: Final[dict[str, list[Value]]] = {
 
 
 class AnyRequests:
-    """Generator of records with these shapes. `foreign` and `sound` add header values by name. With
-    an authenticator most hops and purges are signed. Some are signed for another partition or
-    record."""
+    """Generator of such records. `foreign` and `sound` add header values by name. With an
+    authenticator most hops and purges are signed, some of them for another partition or record."""
 
     def __init__(
         self,

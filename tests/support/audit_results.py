@@ -1,4 +1,4 @@
-"""Findings of the last audit in a place."""
+"""Findings of the last audit in a folder of results."""
 
 from __future__ import annotations
 

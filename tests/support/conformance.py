@@ -1,6 +1,6 @@
-"""Conformance table: ingress records and the expected readings. It checks the readers of the proxy
-and of the audit, because a common error shows no difference. Its format is in
-tests/conformance/README.md."""
+"""Conformance table: ingress records, and how they must be read. The readers of the proxy and the
+audit are compared with the table. A comparison with each other would not show an error that both
+make. The format is in tests/conformance/README.md."""
 
 from __future__ import annotations
 
@@ -174,7 +174,8 @@ def _told_in(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _is_answered_like(gives: Told, row: Told) -> bool:
-    """Return whether the section's answers apply. They do not for refused rows or other kinds."""
+    """Return whether the section's answers apply. A refused row, or one of another kind, has its
+    own."""
     kind = gives.get("kind", "record")
     return "refused" not in row and row.get("kind", kind) == kind
 

@@ -1,4 +1,4 @@
-"""Committed offsets of consumer groups. They work with a new coordinator too."""
+"""Committed offsets of consumer groups. If a group has no coordinator yet, calls wait for one."""
 
 from __future__ import annotations
 

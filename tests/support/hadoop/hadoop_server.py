@@ -34,7 +34,7 @@ SHOWN_LINES: Final = 30
 
 class HadoopServer:
     """JVM of one server with the settings in `conf` and its output in `log`. It starts at once. It
-    dies with this process, even after a kill."""
+    ends with this process, even if this process is killed."""
 
     def __init__(self, main_class: str, conf: Path, log: Path) -> None:
         self.name, self._log = main_class.rpartition(".")[2], log

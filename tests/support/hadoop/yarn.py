@@ -34,7 +34,7 @@ class Yarn:
 @contextmanager
 def running_yarn(hdfs: Hdfs, folder: Path) -> Iterator[Yarn]:
     """Run YARN with one node over the empty `folder` inside the block. Its settings are written
-    beside those of `hdfs` for HADOOP_CONF_DIR."""
+    into the folder of HDFS's settings. HADOOP_CONF_DIR can name this folder for clients of both."""
     folder.mkdir(parents=True, exist_ok=True)
     web_port = pick_free(HOST)
     yarn = Yarn(hdfs.conf, folder / "containers")
@@ -67,7 +67,7 @@ def _settings(web_port: int, containers: Path) -> dict[str, str]:
         "yarn.nodemanager.log-dirs": str(containers),
         "yarn.nodemanager.resource.memory-mb": str(NODE_MEMORY_MB),
         "yarn.nodemanager.vmem-check-enabled": "false",
-        # These are checked once even with the checker off. A disk at 91 % would count as full.
+        # Disks are checked once even with the checker off. A disk at 91 % would count as full.
         f"{DISK_CHECK}.enable": "false",
         f"{DISK_CHECK}.max-disk-utilization-per-disk-percentage": "100",
     }

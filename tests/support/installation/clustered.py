@@ -16,8 +16,8 @@ ANSWER_S = 180
 
 
 class ClusteredInstallation(Installation):
-    """Installation whose own topics have three replicas. `spare` is the least needed node: no
-    coordinator for it, and no leader of its topics."""
+    """Installation whose own topics have three replicas. The node `spare` coordinates nothing for
+    the installation, and leads none of its topics."""
 
     def __init__(self, cluster: Cluster, folder: Path, partitions: int = 2) -> None:
         self.cluster = cluster

@@ -1,7 +1,7 @@
 """Proxy that stops at one step of a transaction until the test continues it. Run with `python -m`
-and the arguments of `kafka-delay-proxy`. The file `hold` beside the settings names the step. The
-process renames it to `held` there, and continues when `held` is deleted. With a file `cut` it first
-cuts all its connections to the broker."""
+and the arguments of `kafka-delay-proxy`. The file `hold` beside the settings names the step. At
+this step the process renames the file to `held`, and continues when `held` is deleted. If there is
+a file `cut`, the process first cuts all its connections to the broker."""
 
 import os
 import socket

@@ -29,7 +29,7 @@ class Paced(ABC):
 
     @abstractmethod
     def _finish(self, error: BaseException | None) -> None:
-        """Finish writing after the thread has ended. `error` is the one that ended the block."""
+        """Finish writing after the thread has ended. If an error ended the block, it is `error`."""
 
     def __enter__(self) -> Self:
         self._thread.start()

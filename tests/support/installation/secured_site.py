@@ -31,7 +31,7 @@ class SecuredSite:
         return {**session, **self.connection(listener, **changed)}
 
     def connection(self, listener: str, **changed: str) -> dict[str, str]:
-        """Return the settings without those for consumers only."""
+        """Return the settings for this listener that all kinds of clients share."""
         named = {name.replace("_", "."): value for name, value in changed.items()}
         bootstrap = {"bootstrap.servers": self.broker.address(listener)}
         return {**bootstrap, **self._tls(), **self._login(listener), **named}

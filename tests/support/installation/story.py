@@ -16,8 +16,8 @@ NAME = "name"
 
 
 class Story:
-    """Records with a header `name`, which their successors keep. `settings` are the proxy's.
-    `rules` are the judge's view of them."""
+    """Records with a header `name`, which their successors keep. `settings` are the proxy's
+    settings. `rules` say the same to the judge."""
 
     def __init__(self, installation: Installation, rules: Rules, **settings: Any) -> None:
         self.installation = installation

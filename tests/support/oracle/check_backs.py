@@ -75,8 +75,8 @@ class CheckBacks:
 
 
 def expired_early(ends: Ends, rules: Rules) -> Iterator[str]:
-    """Yield early expiries. The proxy's own request counts, because another machine with a late
-    clock may serve it."""
+    """Yield early expiries. The time of the proxy's `expire` record counts. The outcome may have an
+    earlier time, if another machine with a late clock reads this record."""
     for place, record in ends.ingress.items():
         if record.header("timer-transaction") != b"expire" or place in ends.dead_letters:
             continue

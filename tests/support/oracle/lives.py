@@ -1,7 +1,6 @@
 """Model of the possible ends of each record and id, from the log's order alone. A *life* is a
-producer's record with all its rewrites. Only the first later operation on its id that can end it
-may have done so. All outcomes must agree whether it did, or whether the record was delivered
-earlier."""
+producer's record with all its rewrites. The life ends by its delivery, or before that by the first
+later operation on its id that can end it. All outcomes must agree on which of the two happened."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ AT_INGEST = {
     "partition-bad",
 }
 NOBODYS = {"hop-bad", "id-bad", "purge-bad"}
-"""With these reasons a record has no predecessor, whatever it says."""
+"""A record that was refused for one of these reasons continues no other, even if it names one."""
 GOES_ON = {"rolled", "requeued"}
 PURGED = "purged by "
 DELIVERED, DEAD, NOTHING = "delivered", "dead-lettered", "nothing"
@@ -51,7 +50,7 @@ class Life:
     """A producer's record. `members` are the origins of its rewrites. `is_named_late`: it was
     superseded during a rewrite, and the last such operation names its end. `purged_by` is the first
     matching purge. `is_purged`: nothing else ended it. `moved` are the members that moved it.
-    `timed` is the last of them, else the first record. It sets the due time."""
+    `timed` is the record that sets the due time: the last of `moved`, or `sent`."""
 
     sent: Incoming
     ident: bytes | None

@@ -200,7 +200,8 @@ class MadeUpBroker:
 
 class MadeUpApi:
     """Real API over simulated parts: two workers, three partitions, offsets below 10.
-    `next_offsets` are those of the next statuses. The last one stays."""
+    `next_offsets` are the committed offsets in the next statuses, one after the other. The last one
+    stays."""
 
     def __init__(
         self,

@@ -84,28 +84,30 @@ def kafka_error(code: int, text: str = "made by the test", **kind: bool) -> Kafk
 class StandInKafka:
     """Topics, committed offsets, and planted faults.
 
-    Transactions: `commit_faults` are raised by the next commits in order, before a commit or,
-    wrapped by `after_commit`, after it. `meanwhile` runs just before the next commit,
-    `before_offsets` before its offsets are sent. `generation` is the group's. A transaction with
-    offsets of an older one is refused. `uncommitted` maps partitions to the producer whose open
-    transaction commits their offsets.
+    Transactions: the next commits raise `commit_faults`, one each. A fault is raised before the
+    commit, or after it if `after_commit` wraps the fault. `meanwhile` runs just before the next
+    commit, `before_offsets` before its offsets are sent. `generation` is the generation of the
+    group. A transaction with offsets of an older generation is refused. `uncommitted` maps
+    partitions to the producer whose open transaction commits their offsets.
 
     Limits: `max_bytes` limits values by topic. `max_record_bytes` limits records by topic, which
     `tells_rules` reports as max.message.bytes. `max_sent_bytes` is the producers' own
     message.max.bytes, at which `produce` raises. `time_limits` are the allowed ms before and
     after the broker's time by topic. `keyless_refused` topics refuse records without a key, like
-    compacted ones. `unauthorised` topics allow neither writing nor describing.
+    compacted ones. `unauthorised` topics refuse to be written and to be described.
 
-    Partitions: `leaderless` and `short_of_replicas` ones are described so, but keep records.
-    `is_partitioning` lets keys choose partitions. Otherwise all records go to the first.
+    Partitions: metadata says of those in `leaderless` and `short_of_replicas` that they cannot be
+    written, but they take records. `is_partitioning` lets keys choose partitions. Otherwise all
+    records go to the first partition.
 
-    Ingress: `first_partition` allows several stand-ins side by side. From `stable_ends` on a
-    transaction is open, and nothing is read. Its records are `undecided`. `unreadable` has
-    batches (base, end) by partition that no consumer can unpack.
+    Ingress: `first_partition` allows several stand-ins side by side. `stable_ends` has, by
+    partition, the offset from which on a transaction is open. Consumers read up to it. The records
+    of this transaction are `undecided`. `unreadable` has batches (base, end) by partition that no
+    consumer can unpack.
 
     Group: `rebalances` ("on_revoke" or "on_lost" with a partition) happen at the next polls.
     With several members, `wanted` maps partitions to future owners, `held` to current ones.
-    `places` has the static members. An unsubscribed one has left.
+    `places` has the static members. A member that has unsubscribed has left.
 
     Throttling: a producer that sends more than `takes_at_once` records in a transaction is
     throttled for `throttles_ms`. `sizes` has the number of records at each flush."""
@@ -491,9 +493,9 @@ class StandInConsumer:
 
 
 class StandInReader:
-    """Consumer without a group, assigned one partition at an offset again and again. `stale`
-    records come first after the next assignment except the first, like a late fetch. `assigned` has
-    the offsets of all consumers that share the list."""
+    """Consumer without a group, assigned one partition at an offset again and again. After the next
+    assignment that is not the first one, `stale` records come before all others, like a late fetch.
+    `assigned` has the offsets of all consumers that share the list."""
 
     def __init__(self, kafka: StandInKafka, assigned: list[int] | None = None) -> None:
         self._kafka = kafka
