@@ -65,7 +65,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def measure(
     only: Annotated[str, typer.Option(help="Scenarios, with commas; the relay always runs.")] = "",
-    quick: Annotated[bool, typer.Option(help="Small counts: shows that it works.")] = False,
+    quick: Annotated[bool, typer.Option(help="Few records, to see that it works.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the report here as JSON.")] = None,
     against: Annotated[
         Path | None,
@@ -76,9 +76,9 @@ def measure(
     ] = None,
     held: Annotated[
         int | None,
-        typer.Option(min=100, help="Rate held, records/s: overload it without a climb before."),
+        typer.Option(min=100, help="Highest rate of this machine, records/s. Default: find it."),
     ] = None,
-    pending_records: Annotated[int | None, typer.Option(help="Records that wait.")] = None,
+    pending_records: Annotated[int | None, typer.Option(help="Number of pending records.")] = None,
     value_bytes: Annotated[int, typer.Option(help="Size of a record's value.")] = 200,
     ids: Annotated[bool, typer.Option(help="Give every record a timer-id of its own.")] = False,
     proxy: Annotated[

@@ -1,4 +1,4 @@
-"""Cost of an audit that continues from one with many open records.
+"""Cost of an audit that continues an audit with many open records.
 
 `python -m tools.benchmarks.audit_open [open] [new]`, for example 50000000 100000. The open
 records are written straight into the audit's table. Their dues spread over fifty days, and a tenth

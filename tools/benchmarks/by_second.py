@@ -13,8 +13,8 @@ from tools.benchmarks.verdict import Lateness, lateness
 Floats = npt.NDArray[np.float64]
 
 SHORT_MS: Final = 1_000
-"""Limit of a short delay. Records with short delays are late as soon as the ingress is read
-late. Longer delays were mostly scheduled in time."""
+"""Limit of a short delay. A record with a short delay is late if the ingress is read late. Most
+records with longer delays are scheduled in time."""
 
 
 @dataclass(frozen=True, slots=True)

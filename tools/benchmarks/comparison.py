@@ -1,9 +1,9 @@
 """Comparison of a run's figures with an earlier run.
 
-Hosts of one kind differ by half, so rates are never compared. Ratios within a run, sizes, and times
-on the same kind of machine are compared. If the relay's rates differ by more than SAME_PACE, only
-sizes are compared. A change counts if it exceeds 5 % and the spread of the rounds in both runs. For
-a figure without rounds, it must exceed NOISE.
+The speed of machines of one kind differs by half, so rates are never compared. Ratios within a run,
+sizes, and times on the same kind of machine are compared. If the relay's rates differ by more than
+SAME_PACE, only sizes are compared. A change counts if it is larger than 5 %, and larger than the
+spread of the rounds in each run. For a figure without rounds, it must exceed NOISE.
 """
 
 import json

@@ -155,8 +155,8 @@ def _lateness(name: str, late: Lateness, goals: Goals = NO_GOALS) -> Iterator[Fi
 def _quotient(
     name: str, values: Sequence[float], others: Sequence[float], kind: Kind, goal: str
 ) -> Figure:
-    """Return the median of `values` divided by the median of `others`. It is NaN if one of them was
-    not measured."""
+    """Return the median of `values` divided by the median of `others`. It is NaN if `values` or
+    `others` were not measured."""
     value, other = _median(values), _median(others)
     both = len(values) > 1 and len(others) > 1
     spread = round(_spread(values) + _spread(others), 3) if both else None

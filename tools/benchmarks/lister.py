@@ -40,7 +40,7 @@ class Lister:
         self._thread.join(2 * PAGE_WITHIN_S)
         if kind is None and (self._failed or self._thread.is_alive() or not self.records):
             why = self._failed or "no record was listed"
-            raise BenchmarkError(f"What waits could not be listed: {why}")
+            raise BenchmarkError(f"Pending records could not be listed: {why}")
 
     @property
     def pages_per_s(self) -> float:

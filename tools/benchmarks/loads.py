@@ -26,10 +26,11 @@ the proxy."""
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Settings of a load. A record's due is `anchor_ms`, or without it the time of sending, plus a
-    random delay within the range `delay_ms`. Without `rate_per_s` the broker sets the pace. Sending
-    stops after `most_s`. With `id_header` each record has its own id (38 bytes). If `targets` is
-    above 1, the names of the targets end with numbers, and the records go to them in turns."""
+    """Settings of a load. A record's due is a random delay after `anchor_ms`, or after the time of
+    sending without it. `delay_ms` is the range of the delays. Without `rate_per_s` the broker sets
+    the pace. Sending stops after `most_s`. With `id_header` each record has its own id (38 bytes).
+    If `targets` is above 1, the names of the targets end with numbers, and the records go to them
+    in turns."""
 
     bootstrap_servers: str
     ingress: str

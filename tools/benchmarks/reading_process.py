@@ -83,7 +83,7 @@ class Stores:
 
 
 def measure(
-    records: Annotated[int, typer.Option(help="That wait.")] = 1_000_000,
+    records: Annotated[int, typer.Option(help="Number of pending records.")] = 1_000_000,
     rounds: Annotated[int, typer.Option(help="Each measures both kinds twice.")] = 2,
 ) -> None:
     """Print the CPU time of each thread (us per record), and records per second."""

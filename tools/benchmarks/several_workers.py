@@ -21,10 +21,10 @@ RATES = "10000,30000,45000"
 
 
 def measure(
-    workers: Annotated[str, typer.Option(help="How many, with commas.")] = WORKERS,
-    rates: Annotated[str, typer.Option(help="Records/s in all, with commas.")] = RATES,
+    workers: Annotated[str, typer.Option(help="Numbers of workers, with commas.")] = WORKERS,
+    rates: Annotated[str, typer.Option(help="Records/s of all workers, with commas.")] = RATES,
     rounds: Annotated[int, typer.Option(help="Rounds of each rate.")] = 1,
-    seconds: Annotated[int, typer.Option(help="Of each stream.")] = 45,
+    seconds: Annotated[int, typer.Option(help="Length of each stream.")] = 45,
 ) -> None:
     """Print lateness, CPU and memory by rate and number of workers.
 

@@ -1,6 +1,6 @@
-"""Measurements of several kinds in turns, because machines vary more than the compared kinds. A
-round measures each kind twice: in order, then in reverse order. Only figures of one round are
-compared. So a machine that slows down steadily changes no ratio."""
+"""Measurements of several kinds in turns, because a machine's speed varies more than the kinds
+differ. A round measures each kind twice: in order, then in reverse order. Only figures of one round
+are compared. So a machine that slows down steadily changes no ratio."""
 
 from collections.abc import Callable, Sequence
 from statistics import mean, median

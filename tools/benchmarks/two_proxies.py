@@ -47,7 +47,7 @@ class Scenario:
 def measure(
     other: Annotated[str, typer.Argument(help="The other proxy's command.")],
     only: Annotated[str, typer.Option(help="Scenarios, with commas.")] = "",
-    rounds: Annotated[int, typer.Option(help="Rounds of each; 0: as many as are usual.")] = 0,
+    rounds: Annotated[int, typer.Option(help="Rounds of each. 0: the usual number.")] = 0,
 ) -> None:
     """Print the figures of this checkout's proxy and of another one, and their ratios."""
     leave_on_sigterm()

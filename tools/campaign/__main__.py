@@ -34,16 +34,16 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    runs: Annotated[int, typer.Option(help="How many histories.")] = 500,
-    seed: Annotated[int, typer.Option(help="What they are drawn from.")] = 1,
+    runs: Annotated[int, typer.Option(help="Number of histories.")] = 500,
+    seed: Annotated[int, typer.Option(help="Seed of the random histories.")] = 1,
     run: Annotated[int | None, typer.Option(help="This history alone.")] = None,
-    mode: Annotated[list[str] | None, typer.Option(help="Of batch, continued, follow.")] = None,
+    mode: Annotated[list[str] | None, typer.Option(help="batch, continued or follow.")] = None,
     operator: Annotated[list[str] | None, typer.Option(help="Plant these faults alone.")] = None,
     without_faults: Annotated[bool, typer.Option(help="Plant nothing.")] = False,
     rules: Annotated[bool, typer.Option(help="Disable each rule in turn instead.")] = False,
     parts: Annotated[bool, typer.Option(help="With --rules: parts of rules, too.")] = False,
     json: Annotated[bool, typer.Option(help="Print JSON, not markdown.")] = False,
-    master: Annotated[str, typer.Option(help="Spark's.")] = "local[2]",
+    master: Annotated[str, typer.Option(help="Spark's master URL.")] = "local[2]",
 ) -> None:
     """Audit random runs of the proxy, each without a fault and with one planted fault.
 

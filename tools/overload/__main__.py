@@ -36,18 +36,19 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def run(
     scenario: Annotated[
-        list[str] | None, typer.Option(help=f"Of {', '.join(SCENARIOS)}; may be repeated.")
+        list[str] | None, typer.Option(help=f"{', '.join(SCENARIOS)}. Repeatable.")
     ] = None,
-    scale: Annotated[float, typer.Option(help="Do a part of it: 0.01, say.")] = 1,
+    scale: Annotated[float, typer.Option(help="Multiplies all sizes, such as 0.01.")] = 1,
     output: Annotated[
         Path | None,
-        typer.Option(help="Writes the figures there as JSON; other scenarios in it stay."),
+        typer.Option(help="Adds the figures to this JSON file. Other scenarios in it stay."),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draws memory and lateness there: .svg, .png.")
+        Path | None, typer.Option(help="Draws memory and lateness: .svg or .png.")
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Where broker and proxy keep data; after a fault it stays.")
+        Path | None,
+        typer.Option(help="Folder of the data of broker and proxy, kept after a fault."),
     ] = None,
 ) -> None:
     """Run loads beyond capacity, each with a broker and a proxy of its own.

@@ -27,8 +27,8 @@ class Scenario(Protocol):
         """Return what the scenario needs: topics, broker and disk space."""
 
     def act(self, stage: Stage) -> Figures:
-        """Run the scenario. The key `faults` of the result has faults beside those of the
-        ledger."""
+        """Run the scenario. The result's key `faults` has further faults, which the ledger does not
+        see."""
 
     def figures(self, acted: Figures, account: Account) -> Figures:
         """Return the figures to report."""
@@ -112,7 +112,7 @@ def _resident(timeline: Timeline) -> dict[str, Any]:
 
 
 def _beyond_bound(resident: dict[str, Any]) -> int:
-    """Return by how many MiB the worker's memory, less its memory when idle, exceeds the bound."""
+    """Return the MiB beyond the bound. Only memory that the worker did not use when idle counts."""
     if resident["bound"] is None or resident["when ready"] is None:
         return 0
     return max(0, int(resident["peak anonymous"] - resident["when ready"] - resident["bound"]))

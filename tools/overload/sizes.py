@@ -1,4 +1,4 @@
-"""Sizes of the scenarios, as in docs/notes/reliability.md, or a part of them."""
+"""Sizes of the scenarios: the full sizes of docs/notes/reliability.md, or smaller ones."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 MIB = 1 << 20
 LEAST_ON_DISK = 300_000
-"""So many records fill a memtable in each of four shards. A memtable is written to a file only when
-it is full, and only files survive a kill."""
+"""This number of records fills a memtable in each of four shards. A memtable is written to a file
+only when it is full, and only files survive a kill."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,27 +35,27 @@ console = Console()
 
 @app.command()
 def run(
-    minutes: Annotated[float, typer.Option(help="How long faults are done.")] = 3,
-    seed: Annotated[int, typer.Option(help="Decides faults and records; 0: any.")] = 0,
+    minutes: Annotated[float, typer.Option(help="Minutes with faults.")] = 3,
+    seed: Annotated[int, typer.Option(help="Decides faults and records. 0: random.")] = 0,
     per_second: Annotated[int, typer.Option(help="Records written a second.")] = 200,
     folder: Annotated[
-        Path | None, typer.Option(help="Keeps logs and data there; else a temporary one.")
+        Path | None, typer.Option(help="Folder of logs and data, kept. Default: temporary.")
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Writes the figures there as JSON.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Writes the figures as JSON.")] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draws lateness and memory there: .png, .svg.")
+        Path | None, typer.Option(help="Draws lateness and memory: .png or .svg.")
     ] = None,
     proxies: Annotated[
-        str | None, typer.Option(help="Of the faults of proxies only these, such as 3-17,20.")
+        str | None, typer.Option(help="Only these faults of proxies, such as 3-17,20.")
     ] = None,
     brokers: Annotated[
-        str | None, typer.Option(help="Of the faults of brokers and network only these.")
+        str | None, typer.Option(help="Only these faults of brokers and network.")
     ] = None,
     without: Annotated[
-        list[str] | None, typer.Option(help="A kind of fault to be left out; may be repeated.")
+        list[str] | None, typer.Option(help="A kind of fault to leave out. Repeatable.")
     ] = None,
     shrink: Annotated[
-        bool, typer.Option(help="If it fails: again with half of the faults, while that fails.")
+        bool, typer.Option(help="After a failure, run half of the faults, while one half fails.")
     ] = False,
 ) -> None:
     """Run proxies on three brokers under load, with faults, and judge the result twice."""

@@ -113,7 +113,7 @@ def named(lane: str, text: str) -> set[Named]:
 
 
 def shrunk(faults: list[Named], fails: Callable[[list[Named]], bool]) -> list[Named]:
-    """Return fewer faults with which the soak still fails. Halve them as long as one half fails."""
+    """Return fewer faults with which the soak still fails. Halve the list while one half fails."""
     while len(faults) > 1:
         middle = len(faults) // 2
         halves = (faults[:middle], faults[middle:])

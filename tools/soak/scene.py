@@ -21,8 +21,8 @@ from tools.soak.remade_target import RemadeTarget
 from tools.soak.small_disk import small_disk
 
 PARTITIONS: Final = 8
-"""Several, because the judge holds one partition at a time in memory: some two GiB for five million
-records."""
+"""Ingress partitions. There are several, because the judge holds one at a time in memory. Five
+million records take two GiB."""
 INSTANCES: Final = ("one", "two")
 VISITOR: Final = "three"
 """Instance that comes and goes in a storm."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 SIZE_BYTES: Final = 512 << 20
-"""About fifty times the size of the soak's shards. So much is needed, because shards allocate their
-indexes in advance."""
+"""About fifty times the size of the soak's shards, because shards allocate their indexes in
+advance."""
 FILLER: Final = "filler"
 MOUNTED_WITHIN_S: Final = 30
 

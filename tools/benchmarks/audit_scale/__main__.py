@@ -35,18 +35,18 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    records: Annotated[list[int] | None, typer.Argument(help="Hundreds of them.")] = None,
-    small: Annotated[bool, typer.Option(help="The audit of 10,000 alone, three times.")] = False,
+    records: Annotated[list[int] | None, typer.Argument(help="Multiples of 100.")] = None,
+    small: Annotated[bool, typer.Option(help="Only audit 10,000, three times.")] = False,
     value_bytes: Annotated[int, typer.Option(help="Size of a record's value.")] = 200,
-    driver_memory: Annotated[str, typer.Option(help="Of the audit and the bare read.")] = "4g",
-    profile: Annotated[bool, typer.Option(help="Say where the time of each audit goes.")] = False,
-    folder: Annotated[Path | None, typer.Option(help="Where data is; kept afterwards.")] = None,
+    driver_memory: Annotated[str, typer.Option(help="For audit and bare read.")] = "4g",
+    profile: Annotated[bool, typer.Option(help="Print the time of each query.")] = False,
+    folder: Annotated[Path | None, typer.Option(help="Folder of the data, kept.")] = None,
 ) -> None:
     """Audit this many records on an embedded broker, beside a bare Spark read of the same
     topics."""
     counts = tuple(records or ((SMALL,) if small else FULL))
     if any(count % RECORDS or count <= 0 for count in counts):
-        raise typer.BadParameter(f"records come by {RECORDS}")
+        raise typer.BadParameter(f"a number of records must be a multiple of {RECORDS}")
     leave_on_sigterm()
     try:
         with own_folder(folder, "audit") as root, _broker(root) as bootstrap:

@@ -9,8 +9,8 @@ import numpy as np
 
 MILLION: Final = 1_000_000
 STRAIGHT: Final = 1.15
-"""From one record count to the next, each further record may cost at most this multiple of its cost
-in the fitted line."""
+"""Between two counts, a further record may cost at most this multiple of its cost by the fitted
+line."""
 
 Point = tuple[int, float]
 """Number of records, and the seconds that their audit took."""

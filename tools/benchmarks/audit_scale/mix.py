@@ -1,5 +1,5 @@
-"""A hundred ingress records of a partition, with the records that a correct proxy makes of them. No
-hundred refers to another. Plain records are written here. The proxy's own code makes hops, dead
+"""A hundred ingress records of a partition, and the records that a correct proxy makes from this
+hundred. No record names one of another hundred. Plain records are written here. The proxy's own code makes hops, dead
 letters and outcomes."""
 
 from collections.abc import Iterator

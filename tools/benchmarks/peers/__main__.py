@@ -37,16 +37,15 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def compare(
-    peers: Annotated[str, typer.Option(help="Which, with commas.")] = ",".join(PEERS),
+    peers: Annotated[str, typer.Option(help="Schedulers, with commas.")] = ",".join(PEERS),
     only: Annotated[str, typer.Option(help="Scenarios, with commas.")] = ",".join(SCENARIOS),
     results: Annotated[
-        Path, typer.Option(help="One JSON file a scenario and peer; what lies there is kept.")
+        Path,
+        typer.Option(help="Folder of JSON results. Results that exist are not measured again."),
     ] = Path("peers-results"),
-    quick: Annotated[bool, typer.Option(help="Small counts: shows that it works.")] = False,
-    markdown: Annotated[
-        bool, typer.Option(help="Only print the tables of what was found.")
-    ] = False,
-    folder: Annotated[Path | None, typer.Option(help="Where servers keep data; kept.")] = None,
+    quick: Annotated[bool, typer.Option(help="Few records, to see that it works.")] = False,
+    markdown: Annotated[bool, typer.Option(help="Measure nothing, only print the tables.")] = False,
+    folder: Annotated[Path | None, typer.Option(help="Folder of servers' data, kept.")] = None,
 ) -> None:
     """Drive the same loads through each peer in turn, each on a broker of its own.
 

@@ -15,7 +15,7 @@ ROOTS: Final = (
     "org.eclipse.jdt:ecj:3.42.0",
 )
 GROUPS_NOT_NEEDED: Final = (
-    # These export metrics, which are not needed.
+    # These jars export metrics, which are not needed.
     *("io.grpc", "com.squareup.okhttp3", "com.squareup.okio"),
     *("org.jetbrains", "org.jetbrains.kotlin"),
 )

@@ -71,8 +71,8 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """Records due at one instant. The rate is measured from that instant, or for a relay from the
-    first arrival, to the last arrival. It is NaN if the records were sent or scheduled too late."""
+    """Records due at one instant. The rate runs from that instant to the last arrival. For a relay,
+    it runs from the first arrival. It is NaN if the records were sent or scheduled too late."""
 
     records_per_s: float
     first_ms: float | None
@@ -156,8 +156,8 @@ def _stream(
 
 
 def burst(course: Course) -> Burst:
-    """Measure many records due at one instant. A relay, which has no delays, is stopped while the
-    records are sent, so that it finds all of them when it starts."""
+    """Measure many records due at one instant. A relay has no delays. So it is stopped while the
+    records are sent, and finds all records when it starts."""
     scale, scheduler = course.scale, course.scheduler
     course.say(f"burst: {scale.burst_records} records due at one instant")
     load = course.load("peers-burst", scale.burst_records, (0, 0))

@@ -1,13 +1,13 @@
 """Scenario overload: half a minute of 150 % of the held rate, then nothing.
 
-It reports sent, due and delivered records, lateness and memory by second. It judges whether
-lateness grows only as the excess explains, equally for short and long delays, and how long
-recovery takes. `make overload` is a different tool: it judges faults and memory under other
-loads beyond capacity.
+It reports sent, due and delivered records, lateness and memory by second. It judges three things:
+whether lateness is larger than the excess of records explains, whether short and long delays are
+equally late, and how long recovery takes. `make overload` is a different tool: it judges faults
+and memory under other loads beyond capacity.
 
-Due times are even within 5 seconds. A fifth of the delays is shorter than a second, and the
-others are scheduled in time. A spread of 30 seconds would have hardly any short delays, and most
-records would be due after the overload."""
+All delays up to 5 seconds are equally frequent. A fifth of them is shorter than a second. Records
+with longer delays are scheduled in time. With delays up to 30 seconds, hardly any would be short,
+and most records would be due after the overload."""
 
 import math
 import time

@@ -34,25 +34,26 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def compare(
     only: Annotated[str, typer.Option(help="Scenarios, with commas.")] = ",".join(USUAL),
-    kinds: Annotated[str, typer.Option(help="Which, with commas.")] = ",".join(KINDS),
-    bodies: Annotated[str, typer.Option(help="Their sizes in bytes, with commas.")] = ",".join(
+    kinds: Annotated[str, typer.Option(help="Kinds of store, with commas.")] = ",".join(KINDS),
+    bodies: Annotated[str, typer.Option(help="Sizes of bodies in bytes, with commas.")] = ",".join(
         map(str, BODIES_BYTES)
     ),
-    large: Annotated[bool, typer.Option(help="Also 10 million waiting records.")] = False,
+    large: Annotated[bool, typer.Option(help="Also 10 million pending records.")] = False,
     rounds: Annotated[int, typer.Option(min=1, help="Each measures every kind twice.")] = 1,
     scale: Annotated[
-        float, typer.Option(min=1e-6, help="Of all counts; 0.01 shows that it works.")
+        float, typer.Option(min=1e-6, help="Multiplies all counts. 0.01 shows that it works.")
     ] = 1,
-    targets: Annotated[int, typer.Option(min=1, help="Of the records, in turn.")] = 4,
+    targets: Annotated[int, typer.Option(min=1, help="Number of target topics.")] = 4,
     results: Annotated[
-        Path, typer.Option(help="One JSON file a measurement; what lies there is kept.")
+        Path,
+        typer.Option(help="Folder of JSON results. Results that exist are not measured again."),
     ] = Path("stores-results"),
     markdown: Annotated[
-        bool, typer.Option(help="Only print the table of what was found, as Markdown.")
+        bool, typer.Option(help="Measure nothing, only print the table as Markdown.")
     ] = False,
-    json: Annotated[Path | None, typer.Option(help="Write all that was found here.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write all results here.")] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Where stores lie while they are measured: a real disk.")
+        Path | None, typer.Option(help="Folder of the measured stores, on a real disk.")
     ] = None,
 ) -> None:
     """Fill, restart and drain one shard of each kind of store in turns, without a broker.

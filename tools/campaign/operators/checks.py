@@ -65,14 +65,14 @@ def check_header_added(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "contradicted"))
 
 
-@add("A check-back is one more than are allowed", _was_asked, follow=OF_ANOTHER)
+@add("There is one more check-back than the limit", _was_asked, follow=OF_ANOTHER)
 def check_beyond_the_last(t: Planting, one: Ended) -> Planted:
     _check(t, one).set_header("timer-check", b"3")
     return named((one.origin, "contradicted"))
 
 
 @add(
-    "A half message expires before it was asked about for the last time",
+    "A half message expires before its last check-back",
     lambda _t, one: one.end == "expired" and one.kind == "prepare",
 )
 def half_expired_early(t: Planting, one: Ended) -> Planted:

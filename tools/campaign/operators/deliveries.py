@@ -21,7 +21,7 @@ from tools.campaign.scene import named as target_of
 
 DELIVERIES = Operators()
 add = DELIVERIES.add
-NOT_FOLLOWED = "what need not have ended is pending"
+NOT_FOLLOWED = "a record that need not have ended is pending"
 
 
 def _is_prompt(_t: Planting, one: Ended) -> bool:
@@ -79,7 +79,7 @@ def delivered_late(t: Planting, one: Ended) -> Planted:
 
 
 @add(
-    "It claims its due as its time, and is there long before",
+    "A record arrives long before its due, with its due as timestamp",
     lambda _t, one: one.end == "pending" and one.is_plain and one.is_read and _is_far(one),
     follow=NOT_FOLLOWED,
 )
@@ -185,7 +185,7 @@ def partition_changed(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "altered"))
 
 
-@add("Its `timer-due` is another one", is_delivered)
+@add("Its `timer-due` has another value", is_delivered)
 def due_stamp_changed(t: Planting, one: Ended) -> Planted:
     one.delivery.set_header("timer-due", b"%d" % (one.due_ms - 1))
     return named((one.origin, "altered"))
@@ -232,7 +232,7 @@ def origin_beyond_the_log(t: Planting, one: Ended) -> Planted:
     return named((origin, "orphaned"))
 
 
-@add("The `timer-origin` of a delivery is none", is_delivered)
+@add("The `timer-origin` of a delivery cannot be read", is_delivered)
 def origin_unreadable(t: Planting, one: Ended) -> Planted:
     copy = t.later(one.delivery)
     text = t.draw.choice([b"", b"nonsense", b"timer.ingress/x/1", b"timer.ingress/0"])
@@ -280,7 +280,8 @@ def _overtakes(t: Planting, one: Ended) -> Ended | None:
 
 
 @add(
-    "Two records with one due arrive in the wrong order", lambda t, o: _overtakes(t, o) is not None
+    "Two records with the same due arrive in the wrong order",
+    lambda t, o: _overtakes(t, o) is not None,
 )
 def order_swapped(t: Planting, one: Ended) -> Planted:
     """Swap two records. Records with the same due between them may then be out of order, too."""
@@ -297,14 +298,17 @@ def order_swapped(t: Planting, one: Ended) -> Planted:
     return named((other.origin, "contradicted"), sides=between)
 
 
-@add("What was taken back is delivered, too", both(ended_as("cancelled", "replaced"), is_alone))
+@add(
+    "A cancelled or replaced record is delivered, too",
+    both(ended_as("cancelled", "replaced"), is_alone),
+)
 def taken_back_and_delivered(t: Planting, one: Ended) -> Planted:
     t.deliver(one)
     return named((one.origin, "contradicted"), sides=t.later_of(one))
 
 
 @add(
-    "A dead letter's record is delivered, too",
+    "The record of a dead letter is delivered, too",
     lambda _t, one: one.end == "dead-lettered" and one.record.header("timer-topic") is not None,
 )
 def buried_and_delivered(t: Planting, one: Ended) -> Planted:
@@ -313,7 +317,7 @@ def buried_and_delivered(t: Planting, one: Ended) -> Planted:
 
 
 @add(
-    "A record that is to be refused is delivered",
+    "A record that must be refused is delivered",
     lambda _t, one: (
         one.code in {"time-unreadable", "header-unknown", "level-unknown", "id-bad"}
         and one.kind == "record"
@@ -351,14 +355,14 @@ def control_delivered(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "contradicted"))
 
 
-@add("A record that went on as another one is delivered, too", ended_as("rolled", "requeued"))
+@add("A record with a successor is delivered, too", ended_as("rolled", "requeued"))
 def went_on_and_delivered(t: Planting, one: Ended) -> Planted:
     t.deliver(one, max(one.outcome.timestamp_ms, one.wanted_ms))
     return named((one.origin, "contradicted"))
 
 
 @add(
-    "A record that was requeued is delivered instead",
+    "A record is delivered instead of requeued, and its successor exists",
     lambda _t, one: (
         one.end == "requeued"
         and one.successor is not None

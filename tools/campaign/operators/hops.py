@@ -11,7 +11,7 @@ add = HOPS.add
 
 
 def _sign(hop: Held) -> None:
-    """Sign a hop like the proxy. So the fault is one that the signature does not show."""
+    """Sign a hop like the proxy, so that the signature does not show the fault."""
     headers = [one for one in hop.headers if one[0] != "timer-hop-mac"]
     hop.headers = list(SIGNER.signed(hop.partition, hop.key, hop.value, headers))
 
@@ -32,21 +32,21 @@ def _went_on(t: Planting, one: Ended) -> Ended:
     return after
 
 
-@add("The record that goes on is lost", _goes_on_to_its_end)
+@add("A successor is lost", _goes_on_to_its_end)
 def successor_lost(t: Planting, one: Ended) -> Planted:
     after = _went_on(t, one)
     t.contents.remove(after.record, after.delivery)
     return named((one.origin, "missing"), sides=[(after.origin, "none")])
 
 
-@add("The record that goes on is lost, and was delivered", _goes_on_to_its_end)
+@add("A successor is lost, and was delivered", _goes_on_to_its_end)
 def successor_aborted(t: Planting, one: Ended) -> Planted:
     after = _went_on(t, one)
     t.contents.remove(after.record)
     return named((one.origin, "missing"), (after.origin, "orphaned"))
 
 
-@add("Two records go on from one, and both are delivered", _goes_on_to_its_end)
+@add("A record has two successors, and both are delivered", _goes_on_to_its_end)
 def successor_twice(t: Planting, one: Ended) -> Planted:
     after = _went_on(t, one)
     copy = t.contents.add(_unread(t, after.record.copy()))
@@ -80,7 +80,7 @@ HOPS.all[-1] = HOPS.all[-1]._replace(
 )
 
 
-@add("What goes on has another value, and is delivered with it", _goes_on_to_its_end)
+@add("A successor has another value, and is delivered with it", _goes_on_to_its_end)
 def successor_value_changed(t: Planting, one: Ended) -> Planted:
     after = _went_on(t, one)
     after.record.value = after.delivery.value = b"another value"
@@ -88,7 +88,7 @@ def successor_value_changed(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "altered"))
 
 
-@add("What goes on has another header, and is delivered with it", _goes_on_to_its_end)
+@add("A successor has another header, and is delivered with it", _goes_on_to_its_end)
 def successor_headers_changed(t: Planting, one: Ended) -> Planted:
     after = _went_on(t, one)
     for held in (after.record, after.delivery):
@@ -97,7 +97,7 @@ def successor_headers_changed(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "altered"))
 
 
-@add("What goes on has another due, and is delivered by it", _goes_on_to_its_end)
+@add("A successor has another due, and is delivered by it", _goes_on_to_its_end)
 def successor_due_changed(t: Planting, one: Ended) -> Planted:
     after = _went_on(t, one)
     due = b"%d" % (after.due_ms - 1)
@@ -107,7 +107,7 @@ def successor_due_changed(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "altered"))
 
 
-@add("What goes on claims more attempts than there were", _goes_on_to_its_end)
+@add("A successor claims too many attempts", _goes_on_to_its_end)
 def successor_attempts_claimed(t: Planting, one: Ended) -> Planted:
     after = _went_on(t, one)
     headers = [header for header in after.record.headers if header[0] != "timer-hop-attempt"]
@@ -116,7 +116,7 @@ def successor_attempts_claimed(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "altered"))
 
 
-@add("What goes on is for another topic, and is delivered there", _goes_on_to_its_end)
+@add("A successor is for another topic, and is delivered there", _goes_on_to_its_end)
 def successor_topic_changed(t: Planting, one: Ended) -> Planted:
     after = _went_on(t, one)
     moved = after.delivery.copy()
@@ -131,7 +131,7 @@ def successor_topic_changed(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "altered"), sides=sides)
 
 
-@add("What goes on has another key, and is delivered with it", _goes_on_to_its_end)
+@add("A successor has another key, and is delivered with it", _goes_on_to_its_end)
 def successor_key_changed(t: Planting, one: Ended) -> Planted:
     after = _went_on(t, one)
     moved = after.delivery
@@ -148,7 +148,7 @@ def successor_key_changed(t: Planting, one: Ended) -> Planted:
 _PLACED = ("timer-key", "timer-partition")
 
 
-@add("What goes on says another first origin, and is delivered with it", _goes_on_to_its_end)
+@add("A successor has another first origin, and is delivered with it", _goes_on_to_its_end)
 def successor_first_origin_changed(t: Planting, one: Ended) -> Planted:
     after = _went_on(t, one)
     wrong = f"{OWN.ingress}/{one.partition}/7777".encode()
@@ -158,14 +158,14 @@ def successor_first_origin_changed(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "altered"))
 
 
-@add("What goes on was changed by somebody without the key, and delivered", _goes_on_to_its_end)
+@add("A successor was changed by somebody without the key, and delivered", _goes_on_to_its_end)
 def successor_forged(t: Planting, one: Ended) -> Planted:
     after = _went_on(t, one)
     after.record.value = after.delivery.value = b"forged"
     return named((after.origin, "contradicted"), (one.origin, "missing"))
 
 
-@add("What goes on says that it goes on from another record", _goes_on_to_its_end)
+@add("A successor names another predecessor", _goes_on_to_its_end)
 def successor_of_another(t: Planting, one: Ended) -> Planted:
     after = _went_on(t, one)
     wrong = _stranger(t, one)
@@ -206,7 +206,7 @@ def _was_overtaken(t: Planting, one: Ended) -> bool:
     return between and is_first and one.ident is not None and one.end in {"cancelled", "replaced"}
 
 
-@add("What was taken back while it was rewritten is delivered", _was_overtaken)
+@add("A record taken back while it was rewritten is delivered", _was_overtaken)
 def overtaken_and_delivered(t: Planting, one: Ended) -> Planted:
     t.contents.remove(one.outcome)
     t.deliver(one, max(one.outcome.timestamp_ms, one.wanted_ms))

@@ -14,17 +14,17 @@ from tools.campaign.scene import LAST, LIMIT_MS, MOMENTS_MS, POLICY
 
 INGRESS = Operators()
 add = INGRESS.add
-NO_VERDICT = "what is overdue is no verdict there"
+NO_VERDICT = "this mode has no verdict `overdue`"
 
 
-@add("The producer had aborted what was delivered", is_plain)
+@add("A record is delivered, although its producer aborted it", is_plain)
 def aborted_and_delivered(t: Planting, one: Ended) -> Planted:
     t.contents.remove(one.record)
     return named((one.origin, "orphaned"))
 
 
 @add(
-    "The producer had aborted what has an outcome",
+    "A record has an outcome, although its producer aborted it",
     lambda _t, one: (
         bool(one.outcomes)
         and one.ident is None
@@ -45,7 +45,7 @@ def ingress_value_changed(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "altered"))
 
 
-@add("A header's name has U+FFFD, or bytes that Java shows so", is_plain)
+@add("A header's name has U+FFFD, or bytes that Java shows like that", is_plain)
 def header_blurred(t: Planting, one: Ended) -> Planted:
     """Insert a header with a name that Java also shows for other bytes. So the audit cannot compare
     record and delivery, and the record is unverifiable."""
@@ -60,7 +60,7 @@ def _by_its_time(t: Planting, one: Ended) -> bool:
     return is_plain(t, one) and not one.delivery.topic.startswith(POLICY.dlq_prefix)
 
 
-@add("The ingress asks for a later time than it was delivered at", _by_its_time)
+@add("The ingress asks for a time after the delivery", _by_its_time)
 def ingress_due_changed(t: Planting, one: Ended) -> Planted:
     due = b"%d" % (one.delivery.timestamp_ms + 1)
     one.record.headers.append(("timer-deliver-at", due))
@@ -69,12 +69,11 @@ def ingress_due_changed(t: Planting, one: Ended) -> Planted:
 
 
 def _is_overdue(t: Planting, one: Ended) -> bool:
-    """Return whether the record was due so long before the last moment that it would be overdue if
-    it were still pending."""
+    """Return whether the record would be overdue at the last moment, if it were still pending."""
     return is_plain(t, one) and one.first_ms + LIMIT_MS < MOMENTS_MS[LAST]
 
 
-@add("The proxy stands still before a record is due", _is_overdue, follow=NO_VERDICT)
+@add("The watermark stays before the due of a record", _is_overdue, follow=NO_VERDICT)
 def watermark_stands_still(t: Planting, one: Ended) -> Planted:
     t.contents.remove(one.delivery)
     t.contents.move_positions(one.partition, watermark_ms=one.due_ms - 1)
@@ -111,7 +110,7 @@ def _decision(t: Planting, one: Ended) -> Ended | None:
 
 
 @add(
-    "A half message was delivered, and the commit was aborted",
+    "A half message was delivered, although its commit was aborted",
     lambda t, one: _is_committed_half(t, one) and _decision(t, one) is not None,
 )
 def commit_aborted(t: Planting, one: Ended) -> Planted:

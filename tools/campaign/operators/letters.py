@@ -17,7 +17,7 @@ from tools.campaign.scene import OVERDUE_MS, OWN
 
 LETTERS = Operators()
 add = LETTERS.add
-WAS_OPEN = "of what was pending before, the ingress may have deleted it since"
+WAS_OPEN = "the ingress may have deleted a record that was pending before"
 REFUSED = ("time-unreadable", "header-unknown", "level-unknown", "id-bad", "partition-bad")
 
 
@@ -79,7 +79,7 @@ def letter_bare(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "altered"))
 
 
-@add("A refused record has another reason", _is_refused)
+@add("The dead letter of a refused record gives another reason", _is_refused)
 def code_changed(t: Planting, one: Ended) -> Planted:
     one.letter.set_header("timer-error", b"too-large" if t.draw.random() < 0.5 else b"hop-bad")
     return named((one.origin, "contradicted"))
@@ -106,13 +106,16 @@ def _ended_otherwise(t: Planting, one: Ended) -> bool:
     return has_outcome and (one.purged_by is None or 0 < one.due_ms < t.watermark_ms(one.partition))
 
 
-@add("What was taken back, went on or decides has a dead letter, too", _ended_otherwise)
+@add(
+    "A cancelled or replaced record, one with a successor, or a decision has a dead letter, too",
+    _ended_otherwise,
+)
 def taken_back_and_letter(t: Planting, one: Ended) -> Planted:
     t.add_letter(one, "publish-failed", "made up", one.outcome.timestamp_ms)
     return named((one.origin, "contradicted"))
 
 
-@add("A waiting record has a dead letter, and no outcome", is_plain)
+@add("A pending record has a dead letter, and no outcome", is_plain)
 def letter_instead_of_delivery(t: Planting, one: Ended) -> Planted:
     t.add_letter(one, "publish-failed", "made up", one.delivery.timestamp_ms)
     t.contents.remove(one.delivery)
@@ -128,7 +131,7 @@ def letter_of_nothing(t: Planting, one: Ended) -> Planted:
 
 
 @add(
-    "`body-gone`, and the ingress has the record",
+    "A dead letter says `body-gone`, and the ingress has the record",
     is_plain,
     continued=WAS_OPEN,
     follow=WAS_OPEN,
@@ -139,7 +142,10 @@ def excuse_body_gone(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "contradicted"))
 
 
-@add("A target that cannot be reached is given up at the first attempt", is_plain)
+@add(
+    "A record becomes a dead letter after the first attempt, because its target cannot be reached",
+    is_plain,
+)
 def excuse_target_unknown(t: Planting, one: Ended) -> Planted:
     code = t.draw.choice(["target-unknown", "not-authorised", "partition-unavailable"])
     t.bury(one, code, "there is none", one.delivery.timestamp_ms)
@@ -148,7 +154,7 @@ def excuse_target_unknown(t: Planting, one: Ended) -> Planted:
 
 
 @add(
-    "A cancel, purge or decision is set aside as what cannot be published",
+    "A cancel, purge or decision becomes a dead letter, as if it could not be published",
     ended_as("applied", "missed", kinds=("cancel", "purge", "commit", "rollback")),
 )
 def control_buried(t: Planting, one: Ended) -> Planted:
@@ -161,7 +167,7 @@ def _overdue(ms: int, pattern: str, allowed_ms: int = OVERDUE_MS) -> str:
     return f"{ms} ms overdue; {pattern} allows {allowed_ms} (release.overdue)"
 
 
-@add("Set aside as overdue, and there is no such rule", is_plain)
+@add("A record becomes a dead letter as overdue, and there is no such rule", is_plain)
 def excuse_overdue_without_rule(t: Planting, one: Ended) -> Planted:
     detail = _overdue(OVERDUE_MS + 1, "orders-*")
     t.bury(one, "overdue", detail, one.wanted_ms + OVERDUE_MS + 1)
@@ -169,7 +175,7 @@ def excuse_overdue_without_rule(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "contradicted"))
 
 
-@add("Dropped as overdue, and the rule is for other targets", is_plain)
+@add("A record is dropped as overdue, and the rule is for other targets", is_plain)
 def excuse_dropped_by_another_rule(t: Planting, one: Ended) -> Planted:
     detail = _overdue(OVERDUE_MS + 1, "drop-*" if _kind(one) != "drop" else "bury-*")
     t.end_as(one, "expired", one.wanted_ms + OVERDUE_MS + 1, detail=detail)
@@ -177,7 +183,10 @@ def excuse_dropped_by_another_rule(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "contradicted"))
 
 
-@add("Dropped, where the rule is to bury", lambda t, one: is_plain(t, one) and _kind(one) == "bury")
+@add(
+    "A record is dropped as overdue, and the rule says dead letter",
+    lambda t, one: is_plain(t, one) and _kind(one) == "bury",
+)
 def excuse_dropped_instead_of_buried(t: Planting, one: Ended) -> Planted:
     detail = _overdue(OVERDUE_MS + 1, "bury-*")
     t.end_as(one, "expired", one.wanted_ms + OVERDUE_MS + 1, detail=detail)
@@ -190,7 +199,7 @@ def _waits(_t: Planting, one: Ended) -> bool:
 
 
 @add(
-    "Dropped as overdue before it is due",
+    "A record is dropped as overdue before it is due",
     lambda t, one: is_plain(t, one) and _kind(one) == "drop" and _waits(t, one),
 )
 def excuse_overdue_before_its_due(t: Planting, one: Ended) -> Planted:
@@ -228,7 +237,10 @@ def _letter_bytes(one: Ended) -> int:
     return sum(len(n) + len(v or b"") for n, v in one.record.headers) + 120
 
 
-@add("`too-large`, and its target took more", both(_is_between, is_alone))
+@add(
+    "A dead letter says `too-large`, and its target took records of that size",
+    both(_is_between, is_alone),
+)
 def excuse_too_large(t: Planting, one: Ended) -> Planted:
     t.bury(one, "too-large", "made up", one.delivery.timestamp_ms)
     t.contents.remove(one.delivery)

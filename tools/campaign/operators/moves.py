@@ -30,7 +30,7 @@ def _came_too_late(_t: Planting, one: Ended) -> bool:
     return one.end == "missed" and one.kind == "record"
 
 
-@add("The outcome of what was moved is lost", _moved)
+@add("The outcome of a moved record is lost", _moved)
 def move_outcome_lost(t: Planting, one: Ended) -> Planted:
     """Remove the outcome. The record that took its place then has no predecessor."""
     assert one.successor
@@ -39,13 +39,13 @@ def move_outcome_lost(t: Planting, one: Ended) -> Planted:
     return named(goes_on, (one.origin, "missing pending overdue"), sides=t.later_of(one))
 
 
-@add("What was moved is delivered all the same", both(_moved, is_alone))
+@add("A moved record is delivered", both(_moved, is_alone))
 def moved_and_delivered(t: Planting, one: Ended) -> Planted:
     t.deliver(one, max(one.outcome.timestamp_ms, one.wanted_ms))
     return named((one.origin, "contradicted"), sides=t.later_of(one))
 
 
-@add("What came too late to take a place is delivered", both(_came_too_late, is_alone))
+@add("A move that came too late is delivered", both(_came_too_late, is_alone))
 def missed_and_delivered(t: Planting, one: Ended) -> Planted:
     before = {one.record.text("timer-first-origin"), getattr(t.predecessor(one), "origin", None)}
     sides = [(origin, "duplicated") for origin in before if origin]
@@ -61,10 +61,10 @@ def _missed_what_was_delivered(t: Planting, one: Ended) -> bool:
 
 
 @add(
-    "What it was to take the place of is delivered long after it missed that",
+    "A move says missed, and the record that it names is delivered long after",
     _missed_what_was_delivered,
-    continued="the other one may be known as ended by then",
-    follow="the other one may be known as ended by then",
+    continued="the named record may be known as ended by then",
+    follow="the named record may be known as ended by then",
 )
 def missed_what_still_waited(t: Planting, one: Ended) -> Planted:
     before = t.predecessor(one)

@@ -123,8 +123,8 @@ class Planting:
         return roll_ms
 
     def read_ms(self, one: Ended) -> int | None:
-        """Return a time at which the proxy had read the record: the earliest end of it or of a
-        later record. Return None without such an end."""
+        """Return a time at which the proxy had read the record: the earliest end among the record
+        and all later records. Return None without such an end."""
         ends = [
             end.timestamp_ms
             for other in self.records

@@ -33,7 +33,7 @@ def _has_outcome(_t: Planting, one: Ended) -> bool:
     return bool(one.outcomes)
 
 
-@add("The outcome of what was taken back is lost", _must_have_ended)
+@add("The outcome of a cancelled or replaced record is lost", _must_have_ended)
 def outcome_lost(t: Planting, one: Ended) -> Planted:
     t.contents.remove(one.outcome)
     return named((one.origin, "missing"), sides=t.later_of(one))
@@ -45,7 +45,7 @@ def control_outcome_lost(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "missing"))
 
 
-@add("The outcome of what went on as another record is lost", ended_as(*HOPS))
+@add("The outcome of a record with a successor is lost", ended_as(*HOPS))
 def hop_outcome_lost(t: Planting, one: Ended) -> Planted:
     """Remove the outcome. The successor then has no predecessor."""
     t.contents.remove(one.outcome)
@@ -94,26 +94,26 @@ def delivered_as_cancelled(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "contradicted"))
 
 
-@add("What was cancelled is said to be replaced", ended_as("cancelled"))
+@add("A cancelled record is said to be replaced", ended_as("cancelled"))
 def cancelled_as_replaced(t: Planting, one: Ended) -> Planted:
     one.outcome.say(outcome="replaced", next_origin=one.origin)
     return named((one.origin, "contradicted"), sides=t.later_of(one))
 
 
-@add("What was replaced is said to be cancelled", ended_as("replaced"))
+@add("A replaced record is said to be cancelled", ended_as("replaced"))
 def replaced_as_cancelled(t: Planting, one: Ended) -> Planted:
     one.outcome.say(outcome="cancelled")
     return named((one.origin, "contradicted"), sides=t.later_of(one))
 
 
-@add("What replaced it is said to be another record", ended_as("replaced"))
+@add("Its outcome names another replacing record", ended_as("replaced"))
 def replaced_by_another(t: Planting, one: Ended) -> Planted:
     wrong = t.draw.choice([one.origin, None, f"{OWN.ingress}/{one.partition}/7777"])
     one.outcome.say(next_origin=wrong)
     return named((one.origin, "contradicted"))
 
 
-@add("What was rolled back is said to have expired", ended_as("rolled-back"))
+@add("A rolled-back half message is said to have expired", ended_as("rolled-back"))
 def rolled_back_as_expired(t: Planting, one: Ended) -> Planted:
     one.outcome.say(outcome="expired")
     return named((one.origin, "contradicted"))
@@ -136,7 +136,7 @@ def requeued_as_rolled(t: Planting, one: Ended) -> Planted:
 
 
 @add(
-    "An outcome has a name that there is not",
+    "An outcome has an unknown name",
     lambda t, one: _has_outcome(t, one) and not t.may_wait(one),
 )
 def outcome_unknown(t: Planting, one: Ended) -> Planted:
@@ -149,38 +149,38 @@ def outcome_unknown(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "contradicted"), sides=[*t.later_of(one), *next_one, *twice])
 
 
-@add("Of a control record that found something it is said that it missed", is_control("applied"))
+@add("A control record that found something says missed", is_control("applied"))
 def applied_as_missed(t: Planting, one: Ended) -> Planted:
     one.outcome.say(outcome="missed")
     return named((one.origin, "contradicted"), sides=t.purged_by(one))
 
 
-@add("Of a control record that found nothing it is said that it applied", is_control("missed"))
+@add("A control record that found nothing says applied", is_control("missed"))
 def missed_as_applied(t: Planting, one: Ended) -> Planted:
     one.outcome.say(outcome="applied")
     return named((one.origin, "contradicted"))
 
 
-@add("The due that an outcome says is another one", ended_as(*TOLD))
+@add("An outcome has another due", ended_as(*TOLD))
 def outcome_due_changed(t: Planting, one: Ended) -> Planted:
     one.outcome.say(due=one.due_ms + 1)
     return named((one.origin, "altered"))
 
 
-@add("The due is missing in the outcome of what went on", ended_as(*HOPS))
+@add("The outcome of a record with a successor has no due", ended_as(*HOPS))
 def outcome_due_lost(t: Planting, one: Ended) -> Planted:
     one.outcome.say(due=None)
     return named((one.origin, "altered"))
 
 
-@add("The id that an outcome says is another one", lambda _t, one: one.outcome_has_id)
+@add("An outcome has another id", lambda _t, one: one.outcome_has_id)
 def outcome_id_changed(t: Planting, one: Ended) -> Planted:
     one.outcome.say(id="another")
     return named((one.origin, "altered"))
 
 
 @add(
-    "The id is missing in the outcome of what was taken back",
+    "The outcome of a cancelled or replaced record has no id",
     lambda _t, one: one.outcome_has_id and one.end in {*ALONE, "applied", "missed"},
 )
 def outcome_id_lost(t: Planting, one: Ended) -> Planted:

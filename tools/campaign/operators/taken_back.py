@@ -45,7 +45,7 @@ def _was_cancelled(t: Planting, one: Ended) -> bool:
 
 
 @add(
-    "A cancel or recall applied, and the record is delivered all the same",
+    "A cancel or recall applied, and the record is delivered",
     both(_was_cancelled, is_alone, _is_ripe),
 )
 def cancelled_and_delivered_instead(t: Planting, one: Ended) -> Planted:
@@ -167,7 +167,7 @@ def _waits_on(t: Planting, one: Ended) -> bool:
 
 
 @add(
-    "A cancel or recall is ignored: it says missed, and the record waits still",
+    "A cancel or recall is ignored: it says missed, and the record is still pending",
     lambda t, one: _was_cancelled(t, one) and _waits_on(t, one),
 )
 def cancel_ignored_of_what_waits(t: Planting, one: Ended) -> Planted:
@@ -226,7 +226,7 @@ def _waited_at_its_purge(t: Planting, one: Ended) -> bool:
 
 
 @add(
-    "A purge applied, and what it ended is delivered when it is due",
+    "A purge applied, and a purged record is delivered when it is due",
     both(_waited_at_its_purge, is_alone, _is_ripe),
 )
 def purged_and_delivered_instead(t: Planting, one: Ended) -> Planted:
@@ -236,7 +236,7 @@ def purged_and_delivered_instead(t: Planting, one: Ended) -> Planted:
 
 
 @add(
-    "A purge applied, and what it ended is a dead letter when it is due",
+    "A purge applied, and a purged record is a dead letter when it is due",
     both(_waited_at_its_purge, is_in_our_words, _is_ripe),
 )
 def purged_and_buried_instead(t: Planting, one: Ended) -> Planted:
@@ -245,7 +245,7 @@ def purged_and_buried_instead(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "contradicted"), sides=t.later_of(one))
 
 
-@add("What a purge ended names another one", lambda _t, one: one.purged_by is not None)
+@add("A purged record names another purge", lambda _t, one: one.purged_by is not None)
 def purged_by_another(t: Planting, one: Ended) -> Planted:
     purges = [o.origin for o in t.records if o.kind == "purge" and o.origin != one.purged_by]
     other = t.draw.choice([*purges, f"{OWN.ingress}/{one.partition}/7777", one.origin])
@@ -253,7 +253,7 @@ def purged_by_another(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "contradicted"))
 
 
-@add("What a purge ended does not name it", lambda _t, one: one.purged_by is not None)
+@add("A purged record does not name its purge", lambda _t, one: one.purged_by is not None)
 def purge_not_named(t: Planting, one: Ended) -> Planted:
     one.outcome.say(detail="")
     return named((one.origin, "contradicted"))
@@ -265,7 +265,7 @@ def _later_purge(t: Planting, one: Ended) -> Ended | None:
 
 
 @add(
-    "What a cancel ended names a purge from after it",
+    "A cancelled record names a purge that was written later",
     lambda t, one: (
         one.end == "cancelled"
         and one.purged_by is None

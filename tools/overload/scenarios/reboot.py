@@ -62,7 +62,7 @@ def act(stage: Stage) -> Figures:
         "began_ms": began_ms,
         "pending afterwards": pending,
         "faults": {
-            "lost from what waits": max(0, sizes.reboot_records - pending),
+            "lost pending records": max(0, sizes.reboot_records - pending),
             "sessions lost": taken_over.sessions_lost,
             "taken over again": max(0, taken_over.shards - stage.scene.partitions),
             "folders put aside": taken_over.put_aside,
