@@ -1,7 +1,7 @@
 """Code that one plain record runs through: `python -m tools.journey`. One record with `timer-delay:
 2s` passes the pipeline of a worker, with a stand-in broker and the real store of the default kind.
 The report counts three things: the product's files in which code runs, the lines of these files,
-and the calls in the turn that delivers the record. The takeover of the partition is not included."""
+and the calls in the turn that delivers the record. The partition's takeover is not included."""
 
 import sys
 from collections import Counter

@@ -1,6 +1,6 @@
 """A hundred ingress records of a partition, and the records that a correct proxy makes from this
-hundred. No record names one of another hundred. Plain records are written here. The proxy's own code makes hops, dead
-letters and outcomes."""
+hundred. No record names one of another hundred. Plain records are written here. The proxy's own
+code makes hops, dead letters and outcomes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
