@@ -25,8 +25,8 @@ class _Numbers(dict[str, int]):
 class TargetNumbers:
     """Numbers for at most `most` target names, which are counted by name.
 
-    A name keeps its number while its entries are pending, so counts are exact. A full table takes
-    no new name until no entry of a target without a number is pending."""
+    A name keeps its number while its entries are pending, so counts are exact. Once the table was
+    full, it takes new names only after all entries of targets without a number have ended."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class TargetNumbers:
 
     @property
     def wants_release(self) -> bool:
-        """Whether so many new names came since the last `release` that another one is worth it."""
+        """Whether `release` is worth its cost: `most` new names came since the last one."""
         return self._new_names >= self._most
 
     def release(self, used: Container[str]) -> None:
-        """Free the numbers of names not in `used`. No pending entry may lack a number."""
+        """Free the numbers of names not in `used`. All pending entries must have a number."""
         unused = [name for name in self.by_name if name not in used]
         for name in unused:
             number = self.by_name.pop(name)
@@ -132,7 +132,7 @@ class TargetCounter:
                 self.others += count
 
     def add_known(self, counts: Mapping[str, int]) -> None:
-        """Add counts. A target without a number gets none, and counts in `others`."""
+        """Add counts, but give no target a number. Targets without one count in `others`."""
         by_name, others = self._split(counts)
         self.by_name.update(by_name)
         self.others += others

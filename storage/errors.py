@@ -46,7 +46,7 @@ class StoreMismatch(StorageError):
 
 
 class StoreDamaged(StorageError):
-    """The files are inconsistent. The next opening puts the folder aside."""
+    """The files are inconsistent. The next opening renames the folder and makes a new one."""
 
 
 class StorageUnreadable(StorageError):

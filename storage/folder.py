@@ -142,7 +142,7 @@ class Checkpoint:
     cursor: int = -1
     """`counts` has only entries beyond (watermark_ms, cursor)."""
     closed: int = 0
-    """Chains of lower slot numbers are finished."""
+    """No chain has records of lower slot numbers."""
     log_end: int = 0
     """Log bytes from this position on do not count."""
     redo_from: int = 0
@@ -231,9 +231,9 @@ class _Section:
 
 
 class DamageGuard:
-    """A recorder of damage, in a file. The next opening then puts the folder aside.
+    """A guard that writes damage to a file. The next opening then puts the folder aside.
 
-    After a failed read the counts may be older than the watermark and must not be written."""
+    After a failed read the counts may be older than the watermark. They must not be written."""
 
     def __init__(self, folder: Path, files: Files) -> None:
         self.reading, self.writing = _Section(self._read_failed), _Section(self._write_failed)

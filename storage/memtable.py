@@ -15,7 +15,7 @@ from storage.store import LAST_OFFSET, Column, Entry, Key, Scanned, Wants, dues_
 
 
 def count_upto(times_ms: Column, offsets: Column, key: Key) -> int:
-    """Return how many rows lie at or below `key`. They are sorted by (fires_ms, offset)."""
+    """Count the rows at or below `key`. The rows are sorted by (fires_ms, offset)."""
     below = int(np.searchsorted(times_ms, key[0], "left"))
     same = int(np.searchsorted(times_ms, key[0], "right"))
     return below + int(np.searchsorted(offsets[below:same], key[1], "right"))
@@ -106,7 +106,7 @@ def columns_joined(parts: Iterable[Columns]) -> Columns:
 
 
 LOOKED_AT = 4096
-"""After this many entries `DueIndex.scan` ends, at the next end of a millisecond."""
+"""`DueIndex.scan` ends with the millisecond in which it has looked at this many entries."""
 
 _offset_of = itemgetter(1)
 
@@ -218,7 +218,7 @@ class DueIndex:
 NONE_MS = 2**63 - 1
 ALL_BYTES = 2**63
 NEAR_MS = 1_000
-"""The horizon is one or two such steps ahead of time. Entries that fire before it are tuples."""
+"""The horizon lies one to two of these steps ahead. Entries that fire before it are tuples."""
 ENTRY_BYTES = 300
 """Approximate memory of an entry, without its body."""
 
@@ -227,7 +227,7 @@ class Memtable:
     """Entries not yet on disk. Beyond the horizon they are columns, which take half the memory."""
 
     def __init__(self, numbers: TargetNumbers, scanned_ms: int, phase_ms: int = 0) -> None:
-        """Create an empty memtable. `phase_ms` keeps stores from moving their horizons together."""
+        """Create an empty memtable. By `phase_ms`, stores move their horizons at other times."""
         self.first_offset: int | None = None
         self.last_offset = -1
         self.counts = no_counts(numbers)
@@ -300,7 +300,9 @@ class Memtable:
         return first_scanned([near, *far], max_entries, ALL_BYTES)
 
     def to_columns(self, most_entries: int) -> Generator[int, None, Columns]:
-        """Yield the size of each step. Return the entries unordered, perhaps without ended ones."""
+        """Yield the size of each step. Return the entries, unordered.
+
+        Entries that end between two steps may be missing."""
         parts = [*self._sorted, *self._fresh]
         for entries in self._near.batches(most_entries):
             parts.append(columns_of(entries, self._numbers, dues_of(entries), offsets_of(entries)))

@@ -34,9 +34,9 @@ def open_store(
 ) -> TieredStore:
     """Open or create the store. The store's `report` tells how its folder was found.
 
-    The caller then replays [store.covered, committed.next_offset). A folder that is damaged or
-    ahead of the broker is put aside. With `rebuild`, a folder of another kind or with other options
-    is put aside, too. Raises StoreLocked, StoreMismatch, StorageFull."""
+    The caller then ingests [store.covered, committed.next_offset) again. A folder that is damaged
+    or ahead of the broker is put aside. With `rebuild`, a folder of another kind or with other
+    options is put aside, too. Raises StoreLocked, StorageFull, or else StoreMismatch."""
     opening = Opening(folder, kind, committed, options or Options(), files or Files())
     open_tier, _ = _kind(kind)
     try:
@@ -119,7 +119,7 @@ def verify(folder: Path) -> FolderReport:
 
 
 def dump(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the entries on disk. Raises StoreDamaged, FileNotFoundError without a checkpoint."""
+    """Yield the entries on disk. Raises StoreDamaged, or FileNotFoundError without a checkpoint."""
     with _kind(kind_of(folder))[1](folder) as reader:
         for entries in reader.batches():
             for fires_ms, offset, target, body in entries:
@@ -148,7 +148,7 @@ def _check(reader: FolderReader, report: FolderReport) -> None:
 def _count_findings(seen: Counts, checkpoint: Checkpoint) -> list[str]:
     counted = checkpoint.counts
     findings = [
-        *_target_findings(seen.targets, counted.targets, ""),
+        *_target_findings(seen.targets, counted.targets, " entries"),
         *_target_findings(seen.target_bytes, counted.target_bytes, " bytes"),
     ]
     if not counted.chunks.counts_same(seen.chunks):
@@ -160,11 +160,13 @@ def _target_findings(found: TargetCounter, wanted: TargetCounter, what: str) -> 
     names = sorted(found.by_name.keys() | wanted.by_name.keys())
     differing = [name for name in names if found.by_name[name] != wanted.by_name[name]]
     findings = [
-        f"{found.by_name[name]}{what} for {name} pend, {wanted.by_name[name]} are counted"
+        f"{name} has {found.by_name[name]} pending{what}, the checkpoint {wanted.by_name[name]}"
         for name in differing[:NAMED_FINDINGS]
     ]
     if len(differing) > NAMED_FINDINGS:
-        findings.append(f"so do the counts of {len(differing) - NAMED_FINDINGS} more targets")
+        findings.append(f"the counts of {len(differing) - NAMED_FINDINGS} more targets differ, too")
     if found.others != wanted.others:
-        findings.append(f"{found.others}{what} for other targets pend, {wanted.others} are counted")
+        findings.append(
+            f"other targets have {found.others} pending{what}, the checkpoint {wanted.others}"
+        )
     return findings

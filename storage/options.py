@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
 MOST_NAMES: Final = 10_000
-"""Most clusters have fewer topics, and the names take little space in each checkpoint."""
+"""Default of `most_names`. Most clusters have fewer topics."""
 
 StoreKind: TypeAlias = Literal["wheel", "rocksdb"]
 """The kinds of store, chosen by the proxy's setting `store`."""
@@ -12,15 +12,14 @@ StoreKind: TypeAlias = Literal["wheel", "rocksdb"]
 KINDS: Final[tuple[StoreKind, ...]] = get_args(StoreKind)
 RECORD_BYTES = 32
 MOST_NUMBERS: Final = 2**16 - 1
-"""The log has two bytes for a target's number. The highest value means that it has none."""
+"""Largest `most_names`. The log has two bytes for a target's number, and 2^16 - 1 means none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Shape of wheel and log, fixed when the folder is made, and memory limits.
+    """Shape of wheel and log, and memory limits.
 
-    A store uses up to twice the `memtable_*` limits: one memtable fills while another is
-    written."""
+    A store may use twice the `memtable_*` limits: one memtable fills while another is written."""
 
     precision_ms: int = 1000
     """Time that one slot covers. Fixed when the folder is made."""
@@ -31,9 +30,9 @@ class Options:
     memtable_entries: int = 65_536
     memtable_bytes: int = 32 * 1024 * 1024
     replayed_offsets: int = 262_144
-    """Memory is written out when a restart would replay more offsets."""
+    """The memtable is written if a restart would read this many ingress offsets again."""
     close_slots: int = 60
-    """Compaction begins when this many slots have passed since the last one."""
+    """Compaction begins when the watermark has passed this many slots since the last compaction."""
     load_ahead_slots: int = 2
     """Slots are loaded this many slots before their time."""
     slice_bytes: int = 2 * 1024 * 1024
@@ -41,7 +40,7 @@ class Options:
     most_names: int = MOST_NAMES
     """At most this many targets are counted by name at a time."""
     body_format: int = 0
-    """The caller's body encoding. Fixed when the folder is made."""
+    """Version of the caller's body encoding. Fixed when the folder is made."""
 
     def __post_init__(self) -> None:
         if self.precision_ms < 1 or self.slots < 2:
@@ -75,7 +74,7 @@ class IdOptions:
     memtable_bytes: int = 2 * 1024 * 1024
     """Bytes of ids in a memtable. Python needs another 100 to 350 bytes for each id."""
     replayed_offsets: int = 65_536
-    """Memory is written out when a restart would replay more offsets."""
+    """The memtable is written if a restart would read this many ingress offsets again."""
     few_ids: int = 32
     """New ids are stored as arrays if one call brings at least this many."""
     write_entries: int = 4_096

@@ -48,7 +48,7 @@ _NAME = Struct(">H")
 _LOG_RECORD = Struct("<IHB")
 LOG_BLOCK_BYTES = 32_768
 MANIFEST_RECORDS = range(5)
-"""Known record types: padding, and full, first, middle and last records."""
+"""Known types of records in RocksDB's manifest: padding, full, first, middle, last."""
 
 
 class EntriesRead(NamedTuple):
@@ -133,7 +133,7 @@ class RocksDatabase:
             self._db.write(batch, self._without_log)
         self.checkpoint = checkpoint
         if checkpoint.covered - self._persisted >= self._persist_offsets:
-            with suppress(OSError):  # the batch is written, and the next batch persists it
+            with suppress(OSError):  # the next batch tries again to persist this one
                 self.persist(wait=False)
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ class RocksDatabase:
     def _rows_from(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the rows. The last key in the database is the key of the checkpoint.
 
-        rocksdict's iterators end silently at a corrupt block, so an end before it is damage."""
+        An end before this key is damage, because rocksdict ends silently at a corrupt block."""
         with _explained(self._path):
             rows = cast(Iterator[tuple[bytes, bytes]], self._db.items(from_key=start))
             for key, value in rows:
@@ -313,7 +313,7 @@ class RocksTier:
         self._read_to: Key = ledger.counted
         self._next_fires_ms: int | None = 0
         self._below_floor: list[Entry] = []
-        """Entries that had ended before the opening. They count until they would have fired."""
+        """Entries that had ended before the opening. They are counted until their firing time."""
         self._ended_entries = 0
         self._pass_over(ledger.ended)
 

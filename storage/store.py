@@ -24,12 +24,12 @@ Column: TypeAlias = npt.NDArray[np.int64]
 """One number for each entry or row."""
 
 Wants: TypeAlias = Callable[[str], bool] | None
-"""Returns whether entries for a target are wanted. None instead of a function: all are."""
+"""Returns whether entries for a target are wanted. None wants the entries for all targets."""
 
 LAST_OFFSET: Final = 2**63 - 1
 
 PEEK_BYTES: Final = 32 * 1024 * 1024
-"""Default of `max_bytes`: the bodies that one `Store.due` returns have at most this size in all."""
+"""Default limit for the total size of the bodies that one `Store.due` returns."""
 
 _time_of = itemgetter(0)
 _target_of = itemgetter(2)
@@ -77,11 +77,11 @@ class Due(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """The wanted entries of one part of a store, in order."""
+    """The wanted entries between two keys, in order."""
 
     entries: list[Entry]
     upto: Key
-    """Key at which the part ends. All wanted entries of the part are at or below this key."""
+    """All wanted entries up to this key are in `entries`, or were returned before."""
 
 
 NOTHING = -1
@@ -119,7 +119,8 @@ class Committed:
     next_offset: int
     """The next ingress offset to ingest."""
     distrusted: int = -1
-    """A folder that covers no offset beyond this may hold ended entries, and is put aside."""
+    """A folder with `covered` at most this is from before the watermark was set back. It is put
+    aside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,9 @@ class Store(Protocol):
     def next_fires_ms(self, until_ms: int) -> int | None: ...
 
     def floor(self, next_offset: int) -> int:
-        """Return `next_offset` or, if lower, the lowest pending offset, rounded down to a chunk."""
+        """Return the lower of `next_offset` and the first offset of the lowest pending chunk.
+
+        A chunk is a group of neighbouring offsets (`storage.counts.ChunkCounts`)."""
 
     def pending(self) -> int: ...
 
@@ -172,16 +175,16 @@ class Store(Protocol):
     def pending_bytes_by_target(self) -> TargetCounts: ...
 
     def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
-        """Count pending entries by firing time, before, between and after the edges, roughly."""
+        """Count pending entries roughly by firing time: before, between and after the edges."""
 
     def scan(
         self, after: Key, until_ms: int, wants: Wants, max_entries: int, max_bytes: int
     ) -> Scanned:
         """Return the first wanted entries beyond `after` that fire by `until_ms`, perhaps none.
 
-        `upto` is beyond `after`. At the end it is (until_ms, LAST_OFFSET). Calls that each start
-        at the last `upto` return each entry that stays pending once. Entries read ahead for
-        delivery are not touched."""
+        `upto` is beyond `after`. After the last entry it is (until_ms, LAST_OFFSET). Start each
+        call at the `upto` of the call before. Then each entry that stays pending is returned once.
+        A scan does not change which entries `due` has read ahead."""
 
     def maintain(self, next_offset: int, budget_entries: int) -> bool:
         """Do one bounded step of work. Return whether more work is left.
@@ -195,7 +198,7 @@ class Store(Protocol):
         """Write the entries below offset `next_offset`, and a checkpoint, for a clean stop."""
 
     def close(self) -> None:
-        """Release files and lock. Then raises StorageFull if RocksDB could not write."""
+        """Release files and lock. Afterwards it raises StorageFull if RocksDB could not write."""
 
 
 def dues_of(entries: Sequence[tuple[Any, ...]]) -> Column:

@@ -43,10 +43,10 @@ class DiskTier(Protocol):
     def peeked_bytes(self) -> int: ...
 
     def peek(self, until_ms: int, max_entries: int, max_bytes: int) -> Due:
-        """Return the first entries that fire by `until_ms`. The limits allow at least one entry."""
+        """Return the first entries that fire by `until_ms`. The first may exceed `max_bytes`."""
 
     def next_fires_ms(self, until_ms: int) -> int | None:
-        """Return the earliest firing time. If it is after `until_ms`, None or a later time."""
+        """Return the earliest firing time. If it is after `until_ms`, return it or None."""
 
     def forget(self, ended: Key) -> None:
         """Remove entries at or below the new watermark from the counts."""
@@ -73,7 +73,8 @@ class DiskTier(Protocol):
         """Write a memtable, compact, and write a checkpoint for all offsets below `coverable()`.
 
         Yields the work of each step in entries. The memtable serves its entries until the last
-        step. An OSError undoes all steps. After the checkpoint is written, it is StoreDamaged."""
+        step. An OSError undoes all steps. Once the checkpoint is written, StoreDamaged is raised
+        instead."""
 
     def persist(self) -> None: ...
 
@@ -91,7 +92,7 @@ class Opening:
     files: Files
 
     def ledger(self, checkpoint: Checkpoint, bound: dict[str, int]) -> Ledger:
-        """Return the initial ledger. Raises StoreDamaged, StoreMismatch if `bound` has changed."""
+        """Return the initial ledger. Raises StoreMismatch if `bound` has changed, StoreDamaged."""
         at = self.committed
         ended = (checkpoint.watermark_ms, checkpoint.cursor)
         refuse_ahead(self.folder, checkpoint.covered, ended, at)
@@ -178,4 +179,4 @@ class FolderReader(Protocol):
 
 
 Look: TypeAlias = Callable[[Path], AbstractContextManager[FolderReader]]
-"""Opens a store kind's files for reading. Raises FileNotFoundError without a checkpoint."""
+"""Opens the files of a store kind for reading. Raises FileNotFoundError without a checkpoint."""

@@ -362,7 +362,7 @@ def joined(parts: Sequence[Rows]) -> Rows:
 
 
 def is_useless(rows: Rows, floor: int, ended: Key) -> npt.NDArray[np.bool_]:
-    """Return which rows may be forgotten: both offsets are below the floor, the entry has ended."""
+    """Return which rows may be forgotten: offset and `latest` below the floor, entry ended."""
     offsets = rows["offset"]
     is_old = np.maximum(rows["latest"], offsets) < floor
     waits = are_beyond(rows["fires_ms"], offsets, ended) & (offsets >= 0)
@@ -428,7 +428,7 @@ class MappedNames:
 
 
 class MergedNames:
-    """Numbers in a merged run for the target names that are in use. Costs 8 bytes for each name."""
+    """Numbers in a merged run for the target names in use. They take 8 bytes for each name."""
 
     def __init__(self, sources: Sequence[RunContents]) -> None:
         self._sources = [source.names for source in sources]

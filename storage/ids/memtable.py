@@ -46,7 +46,7 @@ FINEST_BITS, COARSEST_BITS, SPAN_BITS = 10, 28, 3
 class Intervals:
     """Disjoint, ascending intervals (low, high] of offsets where no floor may lie.
 
-    Above MOST_INTERVALS, the nearest are joined. This may lower floors, which is safe."""
+    Above MOST_INTERVALS, the nearest are joined. This may lower a floor, which is safe."""
 
     def __init__(self) -> None:
         self._lows: list[int] = []
@@ -131,7 +131,7 @@ FILTER_BITS: Final = 64
 FILTER_GROWTH: Final = 4
 FIRST_ROOM: Final = 4096
 COMPARED: Final = 16
-"""If more hashes than this pass the filter, they are not compared one by one."""
+"""If more hashes than this pass the filter, `has_any` is True without comparing them."""
 
 
 class _Part(NamedTuple):

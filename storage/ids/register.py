@@ -344,7 +344,8 @@ class Register:
     ) -> bool:
         """Put one or more ids in offset order. The record at `offsets[i]` is the entry of `ids[i]`.
 
-        No record is rewritten. Puts nothing and returns False if an id may be known, or repeats."""
+        None is a rewritten record. If an id may be known or occurs twice, puts nothing and returns
+        False."""
         if len(ids) < self._few_ids:
             return self._put_few_if_new(ids, fires_ms, offsets, targets)
         idents = padded(ids)
@@ -358,7 +359,7 @@ class Register:
         return True
 
     def add_tombstone(self, at: int, key: Key, target: str) -> None:
-        """Record that `at` deleted the entry `key`. Deleted and ended keys are ignored."""
+        """Record that `at` deleted the entry `key`. Keys that are deleted or ended are ignored."""
         if at != self._at:
             self._move_to(at)
         self._lsm.active.meet(target)
@@ -379,7 +380,8 @@ class Register:
     def link(self, at: int, low: int, high: int, until_ms: int | None) -> None:
         """Forbid floors in (low, high] until the watermark is beyond `until_ms` (None: forever).
 
-        A replay of offset `high` needs offset `low`, which is not below the committed floor."""
+        Offset `high` can be ingested again only after offset `low`. The committed floor is at most
+        `low`."""
         if at != self._at:
             self._move_to(at)
         link = low, high, rounded_end_ms(until_ms, self._lsm.ended[0])
@@ -409,9 +411,9 @@ class Register:
     def maintain(self, settled_offset: int, floor: int) -> bool:
         """Do one bounded step of work. Return whether more work is left.
 
-        `settled_offset` is the lower of the committed next offset and the store's `covered`. During
-        a replay it is at most the next replayed offset. The register's `covered` never exceeds it.
-        Raises StorageFull. The next call repeats the write."""
+        `settled_offset` is the lower of the committed next offset and the store's `covered`. While
+        offsets are ingested again, it is at most the next one. The register's `covered` never
+        exceeds it. Raises StorageFull. The next call repeats the write."""
         self._lsm.settle(settled_offset, floor)
         with self._guard.writing:
             return self._lsm.step()
@@ -499,8 +501,8 @@ def open_register(
 ) -> Register:
     """Open or create the register. The caller holds the shard's lock.
 
-    The caller then replays changes caused by [register.covered, committed.next_offset). A register
-    that is damaged or ahead of the broker replaces an earlier one in `<folder>.broken`.
+    The caller then ingests [register.covered, committed.next_offset) again. A register that is
+    damaged or ahead of the broker is moved to `<folder>.broken`. An earlier one there is deleted.
     A register that covers only offsets below the floor is emptied. Raises StorageFull."""
     files = files or Files()
     try:

@@ -122,7 +122,7 @@ SLOTS_PASSED = 512
 
 
 class WheelScan:
-    """Scans of chains, which have all pending records on disk. So loaded rows are not needed."""
+    """Scans of the chains. They hold all pending records on disk, so loaded rows are not needed."""
 
     def __init__(self, files: WheelFiles, ledger: Ledger) -> None:
         self._files, self._ledger = files, ledger
@@ -213,7 +213,7 @@ def _first_rows(runs: Sequence[Rows], after: Key) -> tuple[Rows, Key | None]:
 
 
 def needed_bytes(rows: Rows) -> dict[int, int]:
-    """Return the least size of each body file. Raises StoreDamaged for an impossible file."""
+    """Return the least size of each body file. Raises StoreDamaged for an unknown span."""
     keys, positions = places_of(rows)
     order = keys.argsort(kind="stable")
     ends = (positions + rows["length"])[order]
@@ -302,8 +302,8 @@ class WheelReader:
                 found.append(f"wheel slot {place}: {damage}")
         counted = Counter(self.checkpoint.live)
         found += [
-            f"{self._files.log.path(number)}: {live[number]} records are reached, "
-            f"{counted[number]} are counted"
+            f"{self._files.log.path(number)}: chains have {live[number]} of its records, "
+            f"the checkpoint counts {counted[number]}"
             for number in sorted(counted.keys() | live.keys())
             if counted[number] != live[number]
         ]
@@ -332,7 +332,7 @@ class WheelReader:
 
 @contextmanager
 def look_into_wheel(folder: Path) -> Iterator[WheelReader]:
-    """Open the folder for reading. Raises StoreDamaged, FileNotFoundError without a checkpoint."""
+    """Open the folder for reading. Raises StoreDamaged, or FileNotFoundError without checkpoint."""
     checkpoint = read_checkpoint(folder / CHECKPOINT)
     options, files = Options(**checkpoint.options), Files()
     log = TimerLog(folder / LOG, options.segment_bytes, options.precision_ms, files, writable=False)

@@ -98,7 +98,7 @@ class LoadedRows:
         return min((batch.head[0] for batch in self._batches), default=None)
 
     def forget(self, watermark_ms: int, cursor: int) -> tuple[list[Entry], list[Rows]]:
-        """Drop all up to this watermark. Return the entries, and the rows not yet made entries."""
+        """Drop everything up to this watermark. Return its entries, and its rows not yet peeked."""
         key = (watermark_ms, cursor)
         count = bisect_right(self._entries, key, key=_key_of)
         ended = self._entries[:count]
@@ -188,7 +188,7 @@ class SlotLoader:
         self._later: dict[int, int] = {}
         """By place, for each chain that was read and not closed: its next slot number."""
         self._below_floor: list[Rows] = []
-        """Records that had ended before the opening. They count until they would have fired."""
+        """Records that had ended before the opening. They are counted until their firing time."""
 
     @property
     def begun_below(self) -> int:

@@ -362,7 +362,7 @@ def slots_at(log: TimerLog, positions: Column) -> Column:
 
 
 def positions_between(log: TimerLog, start: int, stop: int) -> Iterator[Column]:
-    """Yield the positions of runs, oldest first. After a damaged run they may be wrong."""
+    """Yield the positions of runs, oldest first. Positions after a damaged run may be wrong."""
     for number in range(start // log.segment_bytes, -(-stop // log.segment_bytes)):
         base = number * log.segment_bytes
         first, last = max(start - base, 0), min(stop - base, log.segment_bytes)
@@ -456,7 +456,7 @@ class BodyFiles:
         self._unconfirmed.clear()
 
     def rewind(self) -> None:
-        """Cut off bodies appended since `confirm`. If that fails, they stay, but are never read."""
+        """Cut off bodies appended since `confirm`. A body that cannot be cut off is never read."""
         for key, size_bytes in self._unconfirmed.items():
             with suppress(OSError):
                 self._files.resize(self.path(key), size_bytes)

@@ -40,7 +40,7 @@ from storage.wheel.wheel import (
 )
 
 SPARSE_SHARE = 4
-"""A segment is copied forward when less than 1/SPARSE_SHARE of its room is live records."""
+"""A segment is copied to the log's end when less than 1/SPARSE_SHARE of it is live records."""
 KEPT_SEGMENTS = 4
 JOINED_RECORDS = 32_768
 """A chain of more records is copied run by run. Its runs are not merged, to bound memory."""
@@ -53,7 +53,7 @@ COUNTED_ROWS = 8_192
 def close_slots(
     files: WheelFiles, chains: ChainWriter, last: int, elsewhere: "EndedElsewhere"
 ) -> Iterator[int]:
-    """Close chains: drop records of slot numbers up to `last`, write later records again.
+    """Close chains: drop records of slot numbers up to `last`, and write later records again.
 
     Changes only `chains`."""
     for place in files.wheel.begun_in(files.checkpoint.closed, last):
@@ -416,7 +416,7 @@ class WheelTier:
 
 
 def open_wheel(opening: Opening) -> OpenedTier:
-    """Open or create wheel, log and bodies. Raises StoreDamaged, StoreMismatch, OSError."""
+    """Open or create wheel, log and bodies. Raises StoreDamaged, StoreMismatch or OSError."""
     folder, options = opening.folder, opening.options
     try:
         found = read_checkpoint(folder / CHECKPOINT)
@@ -442,7 +442,7 @@ def open_wheel(opening: Opening) -> OpenedTier:
 
 
 def _opened_wheel(opening: Opening, log: TimerLog, found: Checkpoint | None) -> TimerWheel:
-    """Open the wheel and cut the log. A new wheel is not read, because this would fill memory."""
+    """Open the wheel and cut the log. A new wheel is not read: this would load all its pages."""
     folder, options = opening.folder, opening.options
     for name in (LOG, BODIES):
         (folder / name).mkdir(exist_ok=True)

@@ -71,8 +71,8 @@ def slot_rows(heads: Column) -> Rows:
 class TimerWheel:
     """A circular array of slots: slot number n (fires_ms // precision_ms) lives at n % slots.
 
-    Slot numbers that are a lap apart share a chain. Blocks of slots that are not `touched` are
-    zero and never read, so they take no memory."""
+    Slot numbers that are a lap apart share a chain. A block of slots that was never written is not
+    `touched`. It is all zeros and never read, so it takes no memory."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class TimerWheel:
         return int(new.sum(dtype=np.int64) - old.sum(dtype=np.int64))
 
     def clear_before(self, slot: int) -> None:
-        """Empty chains whose `time` is below `slot`. No half-written slot has too high a `time`."""
+        """Empty slots whose `time` is below `slot`. A kill in between leaves no higher `time`."""
         used = self.used()
         stale = used[self.cells["time"][used] < slot]
         self.store(stale, np.zeros((stale.size, len(_FIELDS)), np.int64))
@@ -204,7 +204,7 @@ class TimerWheel:
 
 
 def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:
-    """Open or create the wheel file. Without MADV_RANDOM some systems read 8 MB for each page."""
+    """Open or create the wheel file. Without MADV_RANDOM some systems read 8 MB for one page."""
     size_bytes = slots * SLOT.itemsize
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -241,7 +241,7 @@ def copy_wheel(path: Path) -> TimerWheel:
 
 HEAD_FIELDS = len(Head._fields)
 FIRST_HEADS = 4
-"""Room for heads at first. It is small, so that every test of a flush makes it grow."""
+"""Initial room for heads. It is small, so that every test of a flush makes it grow."""
 
 
 class ChainWriter:
@@ -249,7 +249,7 @@ class ChainWriter:
 
     def __init__(self, wheel: TimerWheel, log: TimerLog) -> None:
         self.live: Counter[int] = Counter()
-        """For each segment: the number of its new live records, minus those that are dead."""
+        """For each segment: records that became live, minus records that became dead."""
         self._wheel = wheel
         self._log = log
         self._index: npt.NDArray[np.int32] = np.full(wheel.slots, -1, np.int32)
@@ -266,7 +266,7 @@ class ChainWriter:
         return head if head.records else EMPTY
 
     def restart(self, slot: int, dead: Mapping[int, int]) -> None:
-        """Begin a new chain in this place. `dead` counts the records of the old one by segment."""
+        """Begin a new chain in this place. `dead` counts the old chain's records by segment."""
         for number, records in dead.items():
             self.live[number] -= records
         at = self._rows_of(np.array([slot % self._wheel.slots]))  # may replace self._heads
@@ -377,7 +377,7 @@ class WheelFiles:
         self.numbers = numbers
         self.checkpoint = checkpoint
         self.boot_id = boot_id()
-        """Boot id for the next checkpoint. No write from before this boot is lost."""
+        """Boot id for the next checkpoint. Data written before this boot has been checked."""
         self._stored_to = -1
 
     def chain(self, slot: int, head: Head, *, checked: bool = True) -> Iterator[Run]:
@@ -469,14 +469,14 @@ def _named() -> Iterator[None]:
         ) from None
 
 
-# A run below the end of the log that is not whole is damage. Bytes beyond the end are cut unread,
-# because a crash may leave anything there (storage/FORMAT.md#order-of-writing).
+# Below the end of the log each run must be whole. Bytes beyond the end are cut unread, because a
+# crash may leave anything there (storage/FORMAT.md#order-of-writing).
 
 
 def mend_wheel(
     wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint, *, has_all_runs: bool = False
 ) -> None:
-    """Attach segments, empty closed chains. Unless `has_all_runs`, point slots at the last runs."""
+    """Attach segments and empty closed chains. Unless `has_all_runs`, rewrite the last slots."""
     log.end = checkpoint.log_end
     for number in sorted(checkpoint.live):
         log.attach(number)
@@ -497,7 +497,7 @@ def cut_log(log: TimerLog) -> None:
 
 
 def _store_again(wheel: TimerWheel, slots: Column, positions: Column, headers: Rows) -> None:
-    """Point slots at these runs. If runs share a place, the last one counts (numpy keeps order)."""
+    """Point slots at these runs. If runs share a place, the last run wins (numpy keeps order)."""
     columns = [headers["time"], positions, headers["chain"].astype(np.int64)]
     wheel.store(slots % wheel.slots, np.column_stack(columns))
 

@@ -256,10 +256,12 @@ def test_wrong_counts_of_named_and_of_other_targets_are_found(tmp_path: Path) ->
     filled(folder)
     checkpoint = read_checkpoint(folder / CHECKPOINT)
     checkpoint.counts.targets.others += 1
-    assert rewritten(folder, checkpoint) == ["10 for other targets pend, 11 are counted"]
+    assert rewritten(folder, checkpoint) == [
+        "other targets have 10 pending entries, the checkpoint 11"
+    ]
     checkpoint.counts.targets.others -= 1
     checkpoint.counts.targets.by_name["t1"] -= 2
-    assert rewritten(folder, checkpoint) == ["5 for t1 pend, 3 are counted"]
+    assert rewritten(folder, checkpoint) == ["t1 has 5 pending entries, the checkpoint 3"]
 
 
 def test_wrong_bytes_are_found(tmp_path: Path) -> None:
@@ -269,8 +271,8 @@ def test_wrong_bytes_are_found(tmp_path: Path) -> None:
     checkpoint.counts.target_bytes.by_name["t1"] += 1
     checkpoint.counts.target_bytes.others -= 1
     assert rewritten(folder, checkpoint) == [
-        "37 bytes for t1 pend, 38 are counted",
-        "116 bytes for other targets pend, 115 are counted",
+        "t1 has 37 pending bytes, the checkpoint 38",
+        "other targets have 116 pending bytes, the checkpoint 115",
     ]
 
 
@@ -282,7 +284,7 @@ def test_a_name_before_a_body_that_has_a_number_is_found(tmp_path: Path) -> None
     numbers.by_name["t3"] = 9
     checkpoint.counts.targets.by_name["t3"] = 1
     findings = rewritten(folder, checkpoint)
-    assert "5 for t3 pend, 1 are counted" in findings
+    assert "t3 has 5 pending entries, the checkpoint 1" in findings
 
 
 def test_many_wrong_counts_are_not_all_told(tmp_path: Path) -> None:
@@ -294,4 +296,4 @@ def test_many_wrong_counts_are_not_all_told(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(folder / CHECKPOINT)
     for name in checkpoint.counts.targets.by_name:
         checkpoint.counts.targets.by_name[name] += 1
-    assert rewritten(folder, checkpoint)[-1] == "so do the counts of 40 more targets"
+    assert rewritten(folder, checkpoint)[-1] == "the counts of 40 more targets differ, too"
