@@ -35,8 +35,8 @@ def open_store(
     """Open or create the store. The store's `report` tells how its folder was found.
 
     The caller then ingests [store.covered, committed.next_offset) again. A folder that is damaged
-    or ahead of the broker is put aside. With `rebuild`, a folder of another kind or with other
-    options is put aside, too. Raises StoreLocked, StorageFull, or else StoreMismatch."""
+    or ahead of the broker is put aside. A folder of another kind or with other options raises
+    StoreMismatch. With `rebuild` it is put aside, too. Raises StoreLocked, StorageFull."""
     opening = Opening(folder, kind, committed, options or Options(), files or Files())
     open_tier, _ = _kind(kind)
     try:
