@@ -119,8 +119,7 @@ class Committed:
     next_offset: int
     """The next ingress offset to ingest."""
     distrusted: int = -1
-    """A folder with `covered` at most this is from before the watermark was set back. It is put
-    aside."""
+    """A folder with `covered` up to this is older than the watermark's reset, and is put aside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +160,7 @@ class Store(Protocol):
     def next_fires_ms(self, until_ms: int) -> int | None: ...
 
     def floor(self, next_offset: int) -> int:
-        """Return the lower of `next_offset` and the first offset of the lowest pending chunk.
-
-        A chunk is a group of neighbouring offsets (`storage.counts.ChunkCounts`)."""
+        """Return `next_offset` or, if lower, the start of the first chunk that has entries."""
 
     def pending(self) -> int: ...
 
