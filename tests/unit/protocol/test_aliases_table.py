@@ -56,7 +56,7 @@ CESIUM = [
         ),
         *(
             (
-                "a sign, a blank, a point or an empty value",
+                "the value has a sign, a blank or a point, or is empty",
                 f"cesium-delay-ms: {value}",
                 "time-unreadable",
             )
@@ -72,7 +72,7 @@ SCHEDULED = (
     "timer-topic: videos | timer-deliver-at: 1893456000000 | timer-key: vid1 | timer-id: id-1"
 )
 NO_EPOCH = "missing, negative or unreadable"
-NO_KEY = "no key on a schedule or a cancel"
+NO_KEY = "a schedule or a cancel has no key"
 ETF1 = [
     Row("etf1", "epoch seconds", SCHEDULE, SCHEDULED),
     Row("etf1", "the target topic", SCHEDULE, SCHEDULED),
@@ -94,21 +94,21 @@ ETF1 = [
     ),
     Row(
         "etf1",
-        "cancels also without any header",
+        "cancels even if the record has no header",
         LEFT_ALONE,
         "timer-cancel: id-1",
         value=None,
     ),
     Row(
         "etf1",
-        "is delivered if there is a timer- header",
+        "is delivered if the record has a timer- header",
         "timer-topic: orders",
         LEFT_ALONE,
         value=None,
     ),
     Row(
         "etf1",
-        "is delivered if there is a timer- header",
+        "is delivered if the record has a timer- header",
         f"{SCHEDULE} | timer-topic: orders",
         SCHEDULED.removeprefix("timer-topic: videos | "),
         value=None,
@@ -183,7 +183,7 @@ KARAFKA = [
             "timer-cancel: id-1",
         ),
         (
-            "tombstone: ends it too",
+            "tombstone: ends this schedule too",
             KEYED.replace("type: schedule", "type: tombstone"),
             "timer-cancel: id-1",
         ),
@@ -194,7 +194,7 @@ KARAFKA = [
 NOT_POSITIVE = "0 or less: other properties count"
 RANKS = "level beats seconds, seconds beat milliseconds, all beat a point in time"
 THE_SAME = "another property gives a different time"
-UNIQUE = "the id, if there is a time property"
+UNIQUE = "the id, if the record has a time property"
 MOMENT = "TIMER_DELIVER_MS: 1767258000123"
 CLOUD = "__STARTDELIVERTIME: 1767258000123"
 AT_MOMENT = "timer-deliver-at: 1767258000123"
@@ -227,7 +227,7 @@ ROCKETMQ = [
             "timer-cancel: AC11",
         ),
         (
-            "cancels also by topic+key",
+            "cancels also if topic and + precede the key",
             "TIMER_DEL_UNIQKEY: orders+AC11",
             "timer-cancel: AC11",
         ),
@@ -272,7 +272,7 @@ NATS = [
         ),
         *(
             (
-                "@at and anything else",
+                "@at without an RFC 3339 time",
                 f"Nats-Schedule: {pattern} | {TARGET}",
                 "time-unreadable",
             )
@@ -323,7 +323,7 @@ SPRING = [
         (FEWER, f"{GROUP} | retry_topic-attempts: 0x0000012c", "timer-attempt: 298"),
         (FEWER, f"{GROUP} | retry_topic-attempts: 300", "header-unreadable"),
         (
-            "the same for the one-byte count of older versions",
+            "the same for older versions, whose count has one byte",
             f"{GROUP} | retry_topic-attempts: 0xc8",
             "timer-attempt: 198",
         ),
@@ -338,7 +338,7 @@ SPRING = [
             LEFT_ALONE,
         ),
         *(
-            ("a time in text", f"{BACKOFF}: {value}", "time-unreadable")
+            ("a time written as text", f"{BACKOFF}: {value}", "time-unreadable")
             for value in ("1767258000123", "17672580", "0x" + 10 * "00", "", "null")
         ),
     ]
