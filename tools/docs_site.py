@@ -6,6 +6,7 @@ A link to a file of settings leads to the reference made from this file. A link 
 becomes plain text, since the site does not have the file.
 """
 
+import json
 import posixpath
 import re
 import shutil
@@ -229,6 +230,7 @@ def _calls() -> Iterator[str]:
                 yield f"## {method.upper()} {path}\n"
                 yield f"**{call['summary']}** {call.get('description', '')}\n"
                 yield from _parameters(call.get("parameters", []))
+                yield from _body(call, document["components"]["schemas"])
                 yield from _answers(call)
 
 
@@ -240,6 +242,22 @@ def _parameters(parameters: list[dict[str, Any]]) -> Iterator[str]:
             said = one.get("description") or one.get("schema", {}).get("description", "")
             yield f"| `{one['name']}` | {one['in']} | {_cell(said)} |"
         yield ""
+
+
+def _body(call: dict[str, Any], schemas: dict[str, Any]) -> Iterator[str]:
+    """Yield a table of the fields of a call's body."""
+    if "requestBody" not in call:
+        return
+    schema = call["requestBody"]["content"]["application/json"]["schema"]
+    body = schemas[schema["$ref"].rpartition("/")[2]]
+    yield "| field of the body | required | meaning |\n|---|---|---|"
+    for name, field in body["properties"].items():
+        shared = schemas.get(field.get("$ref", "").rpartition("/")[2], {})
+        said = field.get("description") or shared.get("description") or field.get("type", "")
+        yield f"| `{name}` | {'yes' if name in body.get('required', ()) else ''} | {_cell(said)} |"
+    yield ""
+    for example in body.get("examples", []):
+        yield f"```json\n{json.dumps(example)}\n```\n"
 
 
 def _answers(call: dict[str, Any]) -> Iterator[str]:

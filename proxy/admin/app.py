@@ -30,6 +30,7 @@ from proxy.admin.calls import (
     refusal_of,
 )
 from proxy.admin.changes import Changes
+from proxy.admin.identity import Identity, identity_of
 from proxy.admin.pages import FILE_HEADERS, INDEX, health, page_file, readiness
 from proxy.admin.problem import Problem, bad_request
 from proxy.admin.threads import in_thread, room_in
@@ -88,6 +89,13 @@ async def get_document() -> Response:
 def get_caller(caller: CallerOf) -> models.Me:
     """Show the name and the role of the caller."""
     return models.Me(name=caller.name, role=caller.role, contents=caller.contents)
+
+
+@process.get("/instance")
+@needs("viewer")
+def get_instance(site: SiteOf) -> Identity:
+    """Show which process answers: its cluster, group and name."""
+    return identity_of(site.settings, site.broker.cluster_id())
 
 
 @process.get("/changes")

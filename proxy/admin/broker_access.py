@@ -4,7 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -57,6 +57,7 @@ from proxy.scheduling.batch import OutgoingRecord
 WRITE_WITHIN_S: Final = 8.0
 READ_WITHIN_S: Final = 5.0
 READ_THROUGH: Final = 1
+CLUSTER_WITHIN_S: Final = 2.0
 CHANGES_PARTITION: Final = 0
 """One partition orders the changes of all instances."""
 NO_SUCH_PARTITION: Final = frozenset(
@@ -75,6 +76,15 @@ class BrokerAccess:
         self._lock = threading.Lock()
         self._producer: Producer | None = None
         self._has_changes = False
+        self._cluster_id: str | None = None
+
+    def cluster_id(self) -> str | None:
+        """Return the id of the Kafka cluster, or None if the broker does not answer in time."""
+        if self._cluster_id is None:
+            with suppress(KafkaException), closing(self._consumer()) as consumer:
+                known = consumer.list_topics(self._names.ingress, CLUSTER_WITHIN_S)
+                self._cluster_id = known.cluster_id
+        return self._cluster_id
 
     def cancel(
         self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float

@@ -95,6 +95,7 @@ COMMANDS: Final[dict[str, Callable[..., None]]] = {
     "pause": release.pause,
     "resume": release.resume,
     "pauses": release.pauses,
+    "changes": release.changes,
     "skip": release.skip,
     "commit": send.commit,
     "rollback": send.rollback,

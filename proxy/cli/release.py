@@ -1,4 +1,5 @@
-"""`pause`, `resume`, `pauses`, `limits` and `skip`: changes at run time, for all instances."""
+"""`pause`, `resume`, `pauses`, `limits` and `skip`: changes at run time, for all instances.
+`changes` lists them."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
@@ -9,7 +10,18 @@ import typer
 from pydantic import ValidationError
 
 from proxy.cli.admin_port import Answer, Instance, Instances, Replies, say_silent
-from proxy.cli.terminal import argument, checked_pattern, flag, option, say, say_json, say_table
+from proxy.cli.terminal import (
+    Times,
+    argument,
+    checked_pattern,
+    counted,
+    flag,
+    option,
+    say,
+    say_json,
+    say_table,
+    shown_time,
+)
 from proxy.config.settings import MOST_PER_SECOND, OverdueLimit
 from proxy.errors import ProxyError
 from proxy.protocol.times import shown_delay
@@ -293,3 +305,39 @@ def skip(asked: Skipped) -> None:
             f"{done['partition']}{later} ({done['why']})"
         )
     raise typer.Exit(0 if done["in_force"] or asked.dry_run else 1)
+
+
+RESULT_SHOWN: Final = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded(Times, Instance):
+    """Options of `changes`."""
+
+    limit: int = option("Show at most this many changes.", default=50, min=1, max=1_000)
+
+
+def changes(asked: Recorded) -> None:
+    """List changes by the admin port, made or refused, the newest first.
+
+    All instances give the same list, so one is asked."""
+    done = asked.ask(f"/changes?limit={asked.limit}")
+    if asked.as_json:
+        say_json(done)
+        return
+    if done["changes"]:
+        columns = ("time", "caller", "role", "address", "status", "call", "result")
+        say_table(columns, map(_changed, done["changes"]))
+    say(f"{counted(len(done['changes']), 'change')}.")
+
+
+def _changed(one: Answer) -> list[str]:
+    result, left_out = str(one["result"]), int(one["left_out"])
+    cut = result if len(result) <= RESULT_SHOWN else f"{result[:RESULT_SHOWN]}…"
+    before = f" ({counted(left_out, 'refused change')} before it not listed)" if left_out else ""
+    return [
+        shown_time(one["at"]),
+        *(str(one[name]) for name in ("caller", "role", "address", "status")),
+        f"{one['call']} {one['body']}".rstrip(),
+        f"{cut}{before}",
+    ]

@@ -252,6 +252,11 @@ TokenName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9._-]{0,62}$")]
 HeaderName = Annotated[str, Field(pattern="^[A-Za-z][A-Za-z0-9-]{0,99}$")]
 LONGEST_USER_NAME = 200
 UserName = Annotated[str, Field(min_length=1, max_length=LONGEST_USER_NAME)]
+EnvironmentName = Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}$")]
+Colour = Annotated[
+    str, Field(pattern="^(red|orange|yellow|green|blue|purple|grey|#[0-9a-fA-F]{6})$")
+]
+WebAddress = Annotated[str, Field(pattern=r"^https?://[A-Za-z0-9][^\s\"'<>\\`]*$", max_length=500)]
 
 
 class AdminToken(Section):
@@ -290,6 +295,10 @@ class AdminSettings(Section):
     users: dict[UserName, Role] = Field(default_factory=dict, max_length=1_000)
     tls: AdminTls = AdminTls()
     targets_shown: int = Field(50, ge=0, le=1_000)
+    environment: EnvironmentName | None = None
+    colour: Colour | None = None
+    docs_url: WebAddress | None = None
+    runbook_url: WebAddress | None = None
 
     @field_validator("token")
     @classmethod

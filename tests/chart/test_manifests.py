@@ -194,6 +194,24 @@ def test_runbook_links_are_absolute_or_left_out(tmp_path: Path) -> None:
     assert runbooks({}, released) == {"https://example.com/site/operations/runbook/"}
 
 
+def test_the_page_links_to_the_same_docs_and_runbook(tmp_path: Path) -> None:
+    released = tmp_path / CHART.name
+    shutil.copytree(CHART, released)
+    with (released / "Chart.yaml").open("a") as about:
+        about.write("home: https://example.com/site/\n")
+    own, values = "https://docs.example.com/runbook", {"prometheusRule": {"runbookUrl": ""}}
+    assert links({}, CHART) == (None, None)
+    assert links(values, released) == ("https://example.com/site/", None)
+    assert links({"prometheusRule": {"runbookUrl": own}}, released)[1] == own
+    other = {"config": {"admin": {"docs_url": "https://other.example.com"}}}
+    assert links(other, released)[0] == "https://other.example.com"
+
+
+def links(values: dict[str, Any], chart: Path) -> tuple[str | None, str | None]:
+    settings = yaml.safe_load(rendered(values, chart).one("ConfigMap")["data"]["proxy.yaml"])
+    return settings["admin"]["docs_url"], settings["admin"]["runbook_url"]
+
+
 def test_alerts_and_dashboard_are_left_out_unless_asked_for(chart_with_files: Path) -> None:
     release = rendered({}, chart_with_files)
     assert release.all("PrometheusRule") == []

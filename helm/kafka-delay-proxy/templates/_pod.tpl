@@ -171,6 +171,9 @@ volumeMounts:
 {{- $file := printf "%s/%s" (include "proxy.tokensFolder" $) $name -}}
 {{- $_ := set $config.admin.tokens $name (set (omit $token "existingSecret" "key") "file" $file) -}}
 {{- end -}}
+{{- range $key, $url := dict "docs_url" .Chart.Home "runbook_url" .Values.prometheusRule.runbookUrl -}}
+{{- if and $url (not (get $config.admin $key)) }}{{ $_ := set $config.admin $key $url }}{{ end -}}
+{{- end -}}
 proxy.yaml: |
   # From the values of the release {{ .Release.Name }}; secrets come as environment variables and files.
   {{- toYaml $config | nindent 2 }}

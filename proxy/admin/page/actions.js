@@ -2,7 +2,7 @@
 
 import { call } from "./api.js";
 import { byId, say, some } from "./elements.js";
-import { asTyped, moment, understood, zone } from "./time.js";
+import { asTyped, moment, typedTime, understood, zone } from "./time.js";
 
 let answered = Promise.resolve();
 
@@ -125,7 +125,7 @@ export async function reschedule(origin, due, then) {
   });
   if (typed === null) return;
   await attempt(async () => {
-    const at = new Date(typed).getTime();
+    const at = typedTime(typed);
     const reply = await call("PATCH", `/records/${origin}?wait=5s`, { deliver_at: at });
     const isMoved = reply.outcome === "replaced" || reply.outcome === "requeued";
     then(isMoved ? reply.origin : origin);

@@ -1,5 +1,7 @@
 // Calls of the admin API. The token is kept in this tab alone.
 
+import { keep, kept } from "./kept.js";
+
 const KEY = "admin-token";
 
 export class Refused extends Error {
@@ -10,13 +12,16 @@ export class Refused extends Error {
   }
 }
 
-export const keepToken = (token) => sessionStorage.setItem(KEY, token);
+export const keepToken = (token) => keep("sessionStorage", KEY, token);
+export const hasToken = () => Boolean(kept("sessionStorage", KEY));
 
-export async function request(path, options = {}) {
-  const token = sessionStorage.getItem(KEY);
+export const request = (path, options) => fetched(`/api/v1${path}`, options);
+
+export async function fetched(path, options = {}) {
+  const token = kept("sessionStorage", KEY);
   const headers = { ...options.headers };
   if (token) headers.Authorization = `Bearer ${token.replace(/[^ -~]/g, "?")}`;
-  const reply = await fetch(`/api/v1${path}`, { ...options, headers }).catch(() => {
+  const reply = await fetch(path, { ...options, headers }).catch(() => {
     throw new Refused(0, "The proxy cannot be reached. Check that it runs, and try again.");
   });
   if (reply.ok) return reply;

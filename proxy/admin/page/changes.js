@@ -2,10 +2,13 @@
 
 import { call } from "./api.js";
 import { byId, make, number, some, table } from "./elements.js";
-import { moment } from "./time.js";
+import { exports, utc } from "./export.js";
+import { drawTimes, moment } from "./time.js";
 
 const SHOWN = 50;
 const MOST = 1000;
+const EXPORTED = [["at", (one) => utc(one.at)],
+  ...["caller", "role", "address", "instance", "call", "body", "status", "result", "left_out"].map((name) => [name, (one) => one[name]])];
 
 export function listen() {
   byId("changes-show").addEventListener("click", () => show(SHOWN)
@@ -14,6 +17,10 @@ export function listen() {
 
 async function show(limit) {
   const { changes } = await call("GET", `/changes?limit=${limit}`);
+  drawTimes("changes", () => list(changes));
+}
+
+function list(changes) {
   const columns = [["Time", false], ["Caller", false], ["Address", false], ["Call", false], ["Status", true],
     ["Result", false]];
   const rows = changes.map((one) => [moment(one.at), `${one.caller} (${one.role})`, one.address,
@@ -22,5 +29,7 @@ async function show(limit) {
   const more = make("button", { type: "button", onclick: () => show(MOST).catch(() => {}) }, "Show 1,000");
   byId("changes").replaceChildren(...(rows.length ? [table("Changes", columns, rows)]
     : [make("p", { class: "quiet" }, "No changes have been recorded.")]),
-  ...(rows.length === SHOWN ? [more] : []));
+  ...(rows.length === SHOWN ? [more] : []),
+  ...(rows.length ? [exports("changes", {}, EXPORTED, async () =>
+    [(await call("GET", `/changes?limit=${MOST}`)).changes, null])] : []));
 }

@@ -1,5 +1,7 @@
 // Makers of elements. Text is always set as text, so a record's content is never read as HTML.
 
+import { typedTime } from "./time.js";
+
 export const byId = (id) => document.getElementById(id);
 
 export function make(name, attributes = {}, ...children) {
@@ -36,7 +38,7 @@ export function table(caption, columns, rows, kind = "cards") {
 
 // Return the text of a field. `givenTime` returns epoch milliseconds, or null.
 export const given = (id) => byId(id).value.trim();
-export const givenTime = (id) => (given(id) ? new Date(given(id)).getTime() : null);
+export const givenTime = (id) => (given(id) ? typedTime(given(id)) : null);
 
 export const number = (value) => Math.round(value).toLocaleString("en");
 export const some = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;

@@ -3,11 +3,15 @@
 import { call } from "./api.js";
 import { content } from "./content.js";
 import { byId, given, givenTime, make, number, say, table } from "./elements.js";
+import { exports, utc } from "./export.js";
 import { replay } from "./replay.js";
-import { moment } from "./time.js";
+import { drawTimes, moment } from "./time.js";
 
 const SHOWN = 50;
 const MOST_ROWS = 500;
+const AT_ONCE = 1000;
+const EXPORTED = [["written", (one) => utc(one.written)], ["replayed", (one) => utc(one.replayed?.at)],
+  ...["reason", "detail", "target", "origin", "first_origin", "partition", "offset", "key", "bytes"].map((name) => [name, (one) => one[name]])];
 
 export function listen() {
   byId("letters").addEventListener("submit", (event) => {
@@ -59,14 +63,23 @@ async function find() {
   await more(chosen(), "", []);
 }
 
-async function more(filters, cursor, before) {
+async function read(filters, limit, cursor) {
   const { topic, reasons, targets, ...times } = filters;
-  const asked = new URLSearchParams({ topic, limit: SHOWN, ...times });
+  const asked = new URLSearchParams({ topic, limit, ...times });
   if (reasons) asked.set("reason", reasons[0]);
   if (targets) asked.set("target", targets[0]);
   if (cursor) asked.set("cursor", cursor);
-  const page = await call("GET", `/dead-letters?${asked}`);
-  list(filters, [...before, ...page.letters].slice(-MOST_ROWS), page);
+  return call("GET", `/dead-letters?${asked}`);
+}
+
+async function readAll(filters, cursor) {
+  const page = await read(filters, AT_ONCE, cursor);
+  return [page.letters, page.cursor];
+}
+
+async function more(filters, cursor, before) {
+  const page = await read(filters, SHOWN, cursor);
+  drawTimes("letters", () => list(filters, [...before, ...page.letters].slice(-MOST_ROWS), page));
 }
 
 function list(filters, letters, page) {
@@ -85,11 +98,18 @@ function list(filters, letters, page) {
     make("p", { class: "quiet" }, told),
     ...(rows.length ? [table("Dead letters found", columns, rows)] : []),
     ...(page.cursor ? [make("button", { type: "button", onclick: () =>
-      more(filters, page.cursor, letters).catch((refused) => say(refused.message)) }, "Show more")] : []));
+      more(filters, page.cursor, letters).catch((refused) => say(refused.message)) }, "Show more")] : []),
+    ...(rows.length ? [exports("dead letters", filters, EXPORTED, (from) => readAll(filters, from))] : []));
 }
 
 async function open(topic, place) {
   const letter = await call("GET", `/dead-letters/${encodeURIComponent(topic)}/${place}`);
+  drawTimes("letter", () => draw(topic, place, letter));
+  byId("letter").hidden = false;
+  byId("letter").focus();
+}
+
+function draw(topic, place, letter) {
   const replayed = letter.replayed ? `${moment(letter.replayed.at)} as ${letter.replayed.as}` : "no";
   const rows = [["Reason", letter.reason === null ? "none, because the proxy did not write it"
     : `${letter.reason}: ${letter.meaning}`],
@@ -103,6 +123,4 @@ async function open(topic, place) {
     content(letter),
     make("div", { class: "row" }, make("button", { type: "button", "data-needs": "operator", "aria-label": `Replay ${place}`,
       onclick: () => replay({ topic, places: [place], ...edits() }, find) }, "Replay…")));
-  byId("letter").hidden = false;
-  byId("letter").focus();
 }

@@ -1,5 +1,6 @@
 // The start: ask for the token if one is needed, then draw each snapshot.
 
+import * as about from "./about.js";
 import { pause } from "./actions.js";
 import { call, events, keepToken } from "./api.js";
 import * as changes from "./changes.js";
@@ -8,6 +9,7 @@ import * as letters from "./letters.js";
 import * as overview from "./overview.js";
 import * as picture from "./picture.js";
 import * as search from "./search.js";
+import { listen } from "./time.js";
 
 const AGAIN_MS = 2000;
 
@@ -40,6 +42,7 @@ async function introduce() {
   byId("caller").textContent = `${me.name}: ${me.role}`;
   document.body.dataset.role = me.role;
   document.body.dataset.contents = me.contents;
+  await about.introduce();
 }
 
 async function follow() {
@@ -61,6 +64,7 @@ byId("token-form").addEventListener("submit", (event) => {
   follow();
 });
 byId("pause-pattern").addEventListener("click", () => pause());
+listen(byId("zone"));
 picture.listen();
 search.listen();
 letters.listen();

@@ -2,7 +2,7 @@
 
 import { call } from "./api.js";
 import { byId, drawing, given, make, number, some, table } from "./elements.js";
-import { moment } from "./time.js";
+import { drawTimes, moment } from "./time.js";
 
 const STEP_MS = { hour: 300000, day: 3600000, month: 86400000 };
 const BARS = { hour: 12, day: 24, month: 30 };
@@ -71,7 +71,7 @@ function drawAll() {
 
 function explain(text) {
   byId("picture").replaceChildren(text);
-  byId("picture-table").replaceChildren();
+  drawTimes("picture", () => byId("picture-table").replaceChildren());
   byId("picture-note").textContent = "";
 }
 
@@ -88,9 +88,10 @@ function draw(counts, from, said, note) {
     make("span", {}, "now"), make("span", {}, END[scale]));
   byId("picture").replaceChildren(make("p", { class: "quiet" }, title), svg, ticks);
   byId("picture-note").textContent = note;
-  const rows = counts.map((count, at) => [moment(from + at * STEP_MS[scale]), number(count)]);
-  byId("picture-table").replaceChildren(
-    table("Pending records by time", [["From", false], ["Records", true]], rows, "plain"));
+  const starts = counts.map((_, at) => from + at * STEP_MS[scale]);
+  drawTimes("picture", () => byId("picture-table").replaceChildren(
+    table("Pending records by time", [["From", false], ["Records", true]],
+      counts.map((count, at) => [moment(starts[at]), number(count)]), "plain")));
 }
 
 const recordsIn = (counts) => some(counts.reduce((sum, count) => sum + count, 0), "record");

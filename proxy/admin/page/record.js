@@ -5,7 +5,7 @@ import { call } from "./api.js";
 import { content } from "./content.js";
 import { byId, make, say, table } from "./elements.js";
 import { line } from "./life.js";
-import { moment, zone } from "./time.js";
+import { drawTimes, moment, zone } from "./time.js";
 
 const STATES = { pending: "pending", "half-message": "undecided half message",
   ended: "ended, or rewritten as another record" };
@@ -20,10 +20,11 @@ export async function open(origin) {
   const known = await call("GET", `/records/${path}?body=${readsContents}`).catch((refused) => refused);
   if (opened !== origin) return;
   const record = known instanceof Error ? null : known;
-  byId("record").replaceChildren(make("h3", {}, origin),
-    ...(record ? [now(record), ...(readsContents ? [content(record)] : [])] : [make("p", { class: "quiet" }, known.message)]),
+  byId("record").replaceChildren(make("h3", {}, origin), make("div", { id: "record-now" }),
+    ...(record ? (readsContents ? [content(record)] : []) : [make("p", { class: "quiet" }, known.message)]),
     make("h4", {}, "History"), make("p", { id: "record-status", class: "quiet", role: "status" }),
     make("div", { id: "record-life" }), make("div", { id: "record-actions" }));
+  drawTimes("record", () => byId("record-now").replaceChildren(...(record ? [now(record)] : [])));
   if (record !== null && record.state !== "ended") actions(origin, record.due, record.state === "pending");
   byId("record").hidden = false;
   byId("record").focus();
@@ -34,18 +35,21 @@ const pathOf = (origin) => origin.split("/").map(encodeURIComponent).join("/");
 
 async function trace(origin, query) {
   byId("record-status").textContent = "Reading the topics…";
-  const trace = await call("GET", `/records/${pathOf(origin)}/trace${query}`).catch((refused) => refused);
+  const found = await call("GET", `/records/${pathOf(origin)}/trace${query}`).catch((refused) => refused);
   if (opened !== origin) return;
-  if (trace instanceof Error) {
-    byId("record-status").textContent = trace.message;
+  if (found instanceof Error) {
+    byId("record-status").textContent = found.message;
     return;
   }
   const longer = make("button", { type: "button", onclick: () => trace(origin, `?wait=${LONGER}`) },
     "Read for 30 s");
-  byId("record-status").textContent = `Steps: ${trace.steps.length}. Times in ${zone(Date.now())}.`;
-  byId("record-life").replaceChildren(...line(trace), ...(trace.is_whole || query ? [] : [longer]));
-  const last = trace.steps.at(-1);
-  if (trace.state === "pending" && !byId("record-actions").hasChildNodes()) {
+  drawTimes("life", () => {
+    if (opened !== origin) return;
+    byId("record-status").textContent = `Steps: ${found.steps.length}. Times in ${zone(Date.now())}.`;
+    byId("record-life").replaceChildren(...line(found), ...(found.is_whole || query ? [] : [longer]));
+  });
+  const last = found.steps.at(-1);
+  if (found.state === "pending" && !byId("record-actions").hasChildNodes()) {
     actions(last.origin, last.due_ms, true);
   }
 }

@@ -129,6 +129,10 @@ class MadeUpBroker:
     refusal: Exception | None = None
     changes: list[bytes] = field(default_factory=list)
     change_refusal: Exception | None = None
+    cluster: str | None = "a-cluster"
+
+    def cluster_id(self) -> str | None:
+        return self.cluster
 
     def cancel(
         self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float

@@ -30,6 +30,7 @@ LEAST: dict[Role, set[str]] = {
         "GET /events",
         "GET /half-messages",
         "GET /ingest",
+        "GET /instance",
         "GET /limits",
         "GET /log-level",
         "GET /openapi.json",
@@ -158,6 +159,16 @@ def test_a_caller_is_told_its_name_and_role(made: MadeUpApi) -> None:
     assert ask(made, "viewer", "GET /me")[1]["contents"] is False
     assert ask(made, "operator", "GET /me")[1]["contents"] is True
     assert MadeUpApi().ask("/me")[1] == {"name": "local", "role": "admin", "contents": True}
+
+
+def test_a_process_is_told_by_cluster_group_and_name() -> None:
+    settings = AdminSettings(environment="production", docs_url="https://docs.example.com/")
+    made = MadeUpApi(settings)
+    code, said = made.ask("/instance")
+    assert (code, said["cluster"], said["group"]) == (200, "a-cluster", "delay-proxy")
+    assert said["runbook_url"] == "https://docs.example.com/operations/runbook/"
+    own = settings.model_copy(update={"runbook_url": "https://own.example.com/"})
+    assert MadeUpApi(own).ask("/instance")[1]["runbook_url"] == "https://own.example.com/"
 
 
 def test_one_token_in_the_settings_has_the_role_admin() -> None:

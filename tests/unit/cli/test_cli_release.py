@@ -1,4 +1,4 @@
-"""`pause`, `resume`, `pauses` and `limits`: admin requests, output and refusals."""
+"""`pause`, `resume`, `pauses`, `limits` and `changes`: admin requests, output and refusals."""
 
 from __future__ import annotations
 
@@ -184,3 +184,28 @@ def test_wrong_use_is_refused_before_anything_is_asked(
     asked: Asked, arguments: tuple[str, ...]
 ) -> None:
     assert (run(*arguments)[0], asked) == (2, [])
+
+
+def test_changes_are_listed_without_what_could_move_a_cursor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    call = {"call": "PUT /api/v1/pauses/x", "body": "\x1b[2J", "status": 403, "left_out": 2}
+    who = {"at": 0, "caller": "eve", "role": "viewer", "address": "192.0.2.1", "instance": "a"}
+    said = {"changes": [{**who, **call, "result": "r" * 900}]}
+    paths: list[str] = []
+
+    def answer(_address: str, path: str, _token: str | None, **_: Any) -> dict[str, Any]:
+        paths.append(path)
+        return said
+
+    monkeypatch.setattr(admin_port, "ask", answer)
+    code, shown = run("changes", "--limit", "7", "--utc")
+    assert (code, paths) == (0, ["/changes?limit=7"])
+    row = shown.splitlines()[1]
+    words = ["1970-01-01", "00:00:00.000+00:00", "eve", "viewer", "192.0.2.1", "403"]
+    assert row.split()[:6] == words
+    assert "\x1b" not in shown
+    assert "r" * 101 not in shown
+    assert "2 refused changes" in row
+    assert json.loads(run("changes", "--json")[1]) == said
+    assert run("changes", "--limit", "1001")[0] == 2

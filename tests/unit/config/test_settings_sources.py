@@ -472,3 +472,25 @@ def test_a_fault_of_other_settings_is_not_put_down_to_a_choice(load: Load) -> No
     said = refusal(load, "levels: soon\n", "log.level=debug")
     assert "line 1: `levels`" in said
     assert "--set" not in said
+
+
+@pytest.mark.parametrize(
+    "unsafe",
+    [
+        "colour: 'red; background: url(//x)'",
+        "colour: '#fff'",
+        "colour: teal",
+        "environment: '<b>'",
+        "docs_url: 'javascript:alert(1)'",
+        "runbook_url: 'https://a.example/\"onclick'",
+        "docs_url: //a.example",
+    ],
+)
+def test_a_setting_that_is_written_into_the_page_is_checked(load: Load, unsafe: str) -> None:
+    with pytest.raises(SettingsError):
+        load(f"admin: {{{unsafe}}}")
+
+
+def test_an_environment_has_a_name_and_a_colour(load: Load) -> None:
+    admin = load("admin: {environment: prod eu-1, colour: '#B3261e'}").admin
+    assert (admin.environment, admin.colour) == ("prod eu-1", "#B3261e")
