@@ -209,7 +209,7 @@ def test_the_page_links_to_the_same_docs_and_runbook(tmp_path: Path) -> None:
 
 def links(values: dict[str, Any], chart: Path) -> tuple[str | None, str | None]:
     settings = yaml.safe_load(rendered(values, chart).one("ConfigMap")["data"]["proxy.yaml"])
-    return settings["admin"]["docs_url"], settings["admin"]["runbook_url"]
+    return settings["admin"].get("docs_url"), settings["admin"].get("runbook_url")
 
 
 def test_alerts_and_dashboard_are_left_out_unless_asked_for(chart_with_files: Path) -> None:
