@@ -56,7 +56,7 @@ class Clock:
         self._read_at_ms = monotonic_ms()
         self._held_since_ms: int | None = None
         self._broker: BrokerTime | None = None
-        self._stamp_ms = -1
+        self._append_ms = -1
 
     def now_ms(self) -> int:
         wall_ms, read_at_ms = self._wall_ms(), self._monotonic_ms()
@@ -77,7 +77,7 @@ class Clock:
     def moment(self) -> Moment:
         return Moment(self.now_ms(), self._monotonic_ms())
 
-    def stamp_ms(self) -> int:
+    def record_time_ms(self) -> int:
         """Return the time for new records: the later of logical and broker's time. Topics refuse
         times too far from the broker's (message.timestamp.before.max.ms)."""
         return max(self.now_ms(), self.broker_ms or 0)
@@ -87,7 +87,7 @@ class Clock:
 
     def observe_broker(self, timestamp_ms: int) -> None:
         """Note a timestamp by the broker (LogAppendTime): the broker's clock has reached it."""
-        self._stamp_ms = max(self._stamp_ms, timestamp_ms)
+        self._append_ms = max(self._append_ms, timestamp_ms)
         read_at_ms = self._monotonic_ms()
         if self._broker is not None and timestamp_ms > self._broker.after(read_at_ms):
             self._broker = BrokerTime(timestamp_ms, read_at_ms)
@@ -118,7 +118,7 @@ class Clock:
         return None if self._broker is None else self._broker.after(self._monotonic_ms())
 
     def ahead_ms(self, epoch_ms: int) -> int:
-        """Return the ms until `epoch_ms` by the broker's clock, if unknown by the logical clock."""
+        """Return the ms until `epoch_ms` by the broker's clock, else by the logical clock."""
         broker_ms = self.broker_ms
         return max(0, epoch_ms - (self.now_ms() if broker_ms is None else broker_ms))
 
@@ -126,7 +126,7 @@ class Clock:
         """Return whether to believe the wall clock's jump: never if the broker's time is known."""
         if self._broker is not None:
             return False
-        if self._stamp_ms >= wall_ms - self.max_step_ms:
+        if self._append_ms >= wall_ms - self.max_step_ms:
             return True
         since_ms = self._held_since_ms
         return since_ms is not None and read_at_ms - since_ms >= CONFIRMED_AFTER_MS

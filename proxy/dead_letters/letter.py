@@ -55,8 +55,8 @@ class Letter:
     @classmethod
     def of(cls, message: Message) -> Self:
         """Return the letter in a message with readable headers."""
-        place, stamp_ms = Place(message.partition(), message.offset()), message.timestamp()[1]
-        return cls(place, stamp_ms, message.key(), message.value(), message.headers() or [])
+        place, time_ms = Place(message.partition(), message.offset()), message.timestamp()[1]
+        return cls(place, time_ms, message.key(), message.value(), message.headers() or [])
 
     @property
     def is_ours(self) -> bool:

@@ -31,7 +31,7 @@ from proxy.scheduling.batch import Batch, Hop, OutgoingRecord, RecordRef
 from storage.store import Entry
 
 LATEST_UNTIMELY_MS: Final = 300_000
-"""A record whose timestamp was refused waits as long again as it is overdue, at most this long."""
+"""A record whose timestamp was refused waits for as long as it is overdue, at most this long."""
 TRANSIENT: Final = frozenset({"target-unknown", "not-authorised", "partition-unavailable"})
 """Refusals that may end by themselves or that an operator can mend. Such records are tried again at
 the retry levels."""
@@ -87,7 +87,7 @@ class Dispatcher:
         return Batch(batch.ingress, deliveries, dead_letters, outcomes, auxiliary, hops)
 
     def is_letter_refused(self, ref: RecordRef, letter: OutgoingRecord, left_out: str) -> bool:
-        """Return whether the topic is known to refuse this dead letter, which lacks `left_out`."""
+        """Return whether the topic is known to refuse this dead letter without its `left_out`."""
         refusals, topic = self._refusals, letter.topic
         if ref in refusals.bare or (not left_out and ref in refusals.without_value):
             return True
@@ -162,8 +162,8 @@ class Dispatcher:
         return Rejection("too-large", why)
 
     def _put_off(self, prefix: str, delivery: Delivery) -> Hop | None:
-        """Return a hop, to try the record apart from others, if this transaction saw similar ones
-        refused."""
+        """Return a hop if this transaction saw similar records refused. The record is then tried
+        apart from others."""
         target = delivery.target
         if not self._refusals.has_tried_enough(target):
             return None

@@ -93,19 +93,19 @@ class KnownTargets:
         self.until_ms.clear()
 
     def are_current(self, topics: Iterable[str], now_ms: int) -> bool:
-        """Return whether the answers about these topics count, so that no question is needed."""
+        """Return whether the answers about these topics still count."""
         if self.are_awaited or self.untimely or self.tried:
             return False
         until_ms = self.until_ms
         return all(until_ms.get(topic, 0) > now_ms for topic in topics)
 
     def shrink_batches(self, topic: str, refused_bytes: int) -> None:
-        """Halve the next record batches: batches of at most `refused_bytes` were refused."""
+        """Halve the limit of record batches, because one of `refused_bytes` was refused."""
         tried = self.tried.get(topic, TriedSizes(min(refused_bytes, USUAL_LIMIT_BYTES)))
         self.tried[topic] = tried._replace(batch_bytes=tried.batch_bytes // 2)
 
     def refuse_from(self, topic: str, size_bytes: int) -> None:
-        """Note that a record of this size was refused alone: larger ones will be, too."""
+        """Note that a record of this size was refused alone. Larger ones count as refused, too."""
         tried = self.tried.get(topic)
         if tried is not None and size_bytes < (tried.refused_bytes or size_bytes + 1):
             self.tried[topic] = tried._replace(refused_bytes=size_bytes)

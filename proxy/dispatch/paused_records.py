@@ -94,7 +94,7 @@ class PausedRecords:
         for paused in piece:
             (moved if paused.record.ref in refs else refused).append(paused)
         self._moved.extend((partition, paused.entry_offset) for paused in moved)
-        if refused:  # not tried again before pauses change: each time costs aborted transactions
+        if refused:  # tried again only after pauses change, because it costs aborted transactions
             log.warning(
                 "records stay paused: the ingress rejects them",
                 partition=partition,

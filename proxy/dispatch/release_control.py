@@ -45,7 +45,7 @@ class OverdueRule(NamedTuple):
 
 
 class _Limit(NamedTuple):
-    """A limit on the records that this worker delivers in a second. Further ones are queued."""
+    """A limit on the records that this worker delivers in a second. Further records are queued."""
 
     whose: str
     """A target, or the pattern of a pause that is over."""

@@ -268,8 +268,8 @@ class TopicUnknown(ProxyError):
 
 
 class Connection(AdminClient):
-    """An admin client that remembers why no broker answers. `config`: its settings, by default
-    those for commands."""
+    """An admin client that remembers why no broker answers. The default of `config` are the
+    settings for commands."""
 
     limit_s = 8.0
 

@@ -20,7 +20,7 @@ STAMP_IT: Final = (
 
 
 class ClockAnswer(NamedTuple):
-    """`time` is None after an `error`, or if the broker does not stamp the topic."""
+    """`time` is None after an `error`, or if records keep the producer's timestamp."""
 
     time: BrokerTime | None
     error: KafkaError | None = None
@@ -64,10 +64,10 @@ class BrokerClock:
 
     def _take(self, error: KafkaError | None, message: Message) -> None:
         self._is_asking = False
-        kind, stamp_ms = (0, 0) if error is not None else message.timestamp()
-        is_stamped = kind == TIMESTAMP_LOG_APPEND_TIME
-        stamp = BrokerTime(stamp_ms, self._monotonic_ms()) if is_stamped else None
-        self._answer = ClockAnswer(stamp, error)
+        kind, epoch_ms = (0, 0) if error is not None else message.timestamp()
+        is_brokers = kind == TIMESTAMP_LOG_APPEND_TIME
+        time = BrokerTime(epoch_ms, self._monotonic_ms()) if is_brokers else None
+        self._answer = ClockAnswer(time, error)
 
 
 def clock_producer_config(settings: Settings) -> dict[str, Any]:

@@ -118,8 +118,9 @@ def find_results(
 ) -> list[ControlResult]:
     """Find the outcomes of control records.
 
-    The outcome of a moved record has the move as `next_origin`. `named` is the origin or id of the
-    record to be ended. Its outcome comes before the control record's, in the same transaction.
+    A move that succeeds has no outcome. The moved record's outcome has the move as `next_origin`.
+    `named` is the origin or id of the record to be ended. Its outcome comes before the outcome of
+    the control record, in the same transaction.
     """
     found = {origin: ControlResult(origin) for origin in origins}
     unknown, ended = set(origins), None

@@ -45,7 +45,7 @@ class ReadPositions:
     def __init__(self) -> None:
         self._next: dict[int, int] = {}
         self._read_to: dict[int, int] = {}
-        """Next offsets of rewound partitions before the rewind."""
+        """For each rewound partition: its next offset before the rewind."""
 
     @property
     def offsets(self) -> Mapping[int, int]:

@@ -39,7 +39,7 @@ def log_ranges(admin: AdminClient, topic: str, partitions: Sequence[int]) -> dic
     """Return each partition's range, including open transactions. Raises KafkaException.
 
     For a consumer of committed records the range would end at the last stable offset. After an
-    error metadata are read, because `list_offsets` goes on asking a former leader.
+    error, metadata are read to find new leaders: `list_offsets` would go on asking the old ones.
     """
     until_s = time.monotonic() + ASK_WITHIN_S
     while True:

@@ -394,7 +394,7 @@ class DerivedTopics:
 
 
 def group_named_in(topic: str, names: TopicSettings) -> str | None:
-    """Return the consumer group in a topic's name, or None. A replay marks topic has none."""
+    """Return the consumer group in a topic's name, or None. A topic of replay marks has none."""
     if fnmatchcase(topic, names.replay_marks_of(f"{names.dlq_prefix}*")):
         return None
     for prefix in (names.retry_prefix, names.dlq_prefix):

@@ -49,7 +49,7 @@ identity, so it is built at run time: a constant with equal bytes might be the s
 HOP_FROM: Final = "timer-hop-from"
 """Private, so only the proxy writes it: offset of the entry that the record continues."""
 HOP_NOT_BEFORE: Final = "timer-hop-not-before"
-"""Private: epoch ms before which a re-queued record is not published."""
+"""Private: epoch ms before which a requeued record is not published."""
 UNTIL_RESUMED: Final = b"%d" % (10**15 - 1)
 """Value of `timer-hop-not-before` while the target is paused."""
 HOP_RESUMED: Final = "timer-hop-resumed"

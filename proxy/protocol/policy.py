@@ -1,7 +1,7 @@
 """The settings that decide what a record asks for (docs/exactly-once.md, rule 3).
 
-A replay needs the same settings, so each policy is stored under its digest in `timer.settings`. A
-shard's metadata lists the digests with their first offsets.
+A record that is read again needs the same settings. So each policy is stored under its digest in
+`timer.settings`, and a shard's metadata lists the digests with their first offsets.
 """
 
 import hashlib

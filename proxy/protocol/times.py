@@ -58,13 +58,13 @@ def parse_instant_ms(text: str) -> int:
     """Parse epoch ms in digits, or RFC 3339 with a zone."""
     if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:
         return int(text)
-    if stamp := _RFC_3339.fullmatch(text):
-        zone = "+00:00" if stamp["zone"] in "Zz" else stamp["zone"]
+    if parts := _RFC_3339.fullmatch(text):
+        zone = "+00:00" if parts["zone"] in "Zz" else parts["zone"]
         try:
-            moment = datetime.fromisoformat(stamp["seconds"].upper() + zone)
+            moment = datetime.fromisoformat(parts["seconds"].upper() + zone)
         except ValueError as error:
             raise ValueError(f"{_shown(text)} is not a time: {error}") from None
-        return int(moment.timestamp()) * 1000 + _fraction_ms(stamp["fraction"] or "0")
+        return int(moment.timestamp()) * 1000 + _fraction_ms(parts["fraction"] or "0")
     raise ValueError(
         f"{_shown(text)} is not a time: write epoch milliseconds (1767258000000) or "
         "RFC 3339 with a zone (2026-01-01T09:00:00Z, 2026-01-01T10:00:00.250+01:00)"

@@ -100,7 +100,7 @@ the member's place, the consumer learns this at its next fetch."""
 
 
 class PendingCommit:
-    """A commit on its way. It is given up before the broker is asked, else the broker decides."""
+    """A commit on its way. It can be given up only until the broker is asked for it."""
 
     def __init__(self, until_s: float = math.inf) -> None:
         self.result: Future[None]
@@ -121,7 +121,7 @@ class KafkaTransactions:
 
     `new_producer` takes the number of a transactional id. The new producer fences every other one
     with this id, and settles their open transactions. `timeout_s` is transaction.timeout.ms.
-    Records get the timestamp `stamp_ms`, because a broker may refuse the time of a wrong clock.
+    Records get the time of `record_time_ms`: a broker may refuse the time of a wrong clock.
     """
 
     def __init__(
@@ -131,10 +131,11 @@ class KafkaTransactions:
         heartbeat: Callable[[], None],
         timeout_s: float,
         throttling: Throttling,
-        stamp_ms: Callable[[], int],
+        record_time_ms: Callable[[], int],
     ) -> None:
         self._new_producer, self._new_commits = new_producer, new_commits
-        self._heartbeat, self._timeout_s, self._stamp_ms = heartbeat, timeout_s, stamp_ms
+        self._heartbeat, self._timeout_s = heartbeat, timeout_s
+        self._record_time_ms = record_time_ms
         self._throttling, self._has_sent_offsets = throttling, False
         self._watched_s = throttling.now_s()
         self._sent_until_s = self._write_until_s = math.inf
@@ -147,7 +148,7 @@ class KafkaTransactions:
         sent first: on the same connection they would wait for the records."""
         self.producer.begin_transaction()
         throttling, now_s = self._throttling, time.monotonic()
-        self._watched_s, self._time_ms = throttling.now_s(), self._stamp_ms()
+        self._watched_s, self._time_ms = throttling.now_s(), self._record_time_ms()
         self._write_until_s = now_s + WRITTEN_WITHIN * self._timeout_s
         self._sent_until_s = now_s + SENT_WITHIN * self._timeout_s
         self._has_sent_offsets = throttling.until_s > 0 and throttling.is_recent

@@ -23,7 +23,7 @@ TELLING_BYTES: Final = 256_000
 RECORD_BYTES: Final = 100
 """Approximate size of a record's stamps, or of an outcome in its place."""
 LONG_S: Final = 3.0
-"""The limit may grow after a transaction that took at most this long, including the wait after."""
+"""The limit may grow if a transaction and the wait after it took at most this long."""
 SLOW_S: Final = 5.0
 """The limit shrinks after a longer transaction. A quota on requests alone costs four seconds."""
 SHRUNK_TO: Final = 8
@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 
 class Throttling:
-    """Knows the quotas of one worker. It outlives sessions, so that the next one knows the limit.
+    """Knows the quotas of one worker. Outlives sessions, so that the next session knows the limit.
     `count` gets the direction and seconds of each throttled answer. `written` and `read` are the
     clients' `throttle_cb`, called in any thread, within another call."""
 
@@ -90,9 +90,9 @@ class Throttling:
         return bool(self.until_s) and (self.until_s > since_s or self._heard_s >= since_s)
 
     def committed(self, size_bytes: int, began_s: float, took_s: float) -> None:
-        """Note a commit, and adapt the limit. After a throttled transaction the next ones may have
-        as many bytes as take `LONG_S` at its pace. A quick transaction of at least half the limit
-        lets the limit grow. A slow one, if throttled, sets the limit to half its own bytes."""
+        """Note a commit, and adapt the limit. A throttled transaction sets it to the bytes that
+        take `LONG_S` at its pace. If it had at least half of the limit and was slow, it sets it to
+        half its own bytes. A quick transaction of at least half the limit lets the limit grow."""
         if not self.until_s:
             return
         whole_s = took_s + self.wait_ms() / 1_000

@@ -106,7 +106,7 @@ class FetchedBodies:
     def due(self, now_ms: int, max_entries: int, max_bytes: int = PEEK_BYTES) -> Due:
         found = self._inner.due(now_ms, max_entries, max_bytes)
         fitting = _fitting(found.entries, max_bytes)
-        if self._held_bytes > 2 * max_bytes:  # entries put since may fire before held ones
+        if self._held_bytes > 2 * max_bytes:  # later entries may fire before the held ones
             self._hold(self._held[entry[1]] for entry in fitting if entry[1] in self._held)
         self._fetch(fitting)
         whole: list[Entry] = []
@@ -150,7 +150,7 @@ class FetchedBodies:
 
 
 def _stubbed(entry: Entry) -> Entry:
-    """Return the entry without its body, unless the body is of another offset's record."""
+    """Return the entry without its body, unless this is of a record at another offset."""
     if has_purpose(entry[3]) and delivery_of(entry).offset != entry[1]:
         return entry
     return (*entry[:3], stub(entry[3]))
@@ -265,7 +265,7 @@ SHARD: Final = re.compile(r"-\d+@[^@]+$")
 OURS: Final = re.compile(rf"^{LOCK_FILE}$|^{MEMBER_FILE}\d+$|{SHARD.pattern}")
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 LOCK_WAIT_S: Final = 30.0
-"""Longest wait for a worker that has lost a shard and still holds its folder."""
+"""Longest wait for the folder of a shard, while the worker that has lost it still has it."""
 
 
 def open_to_others(data_dir: Path) -> Iterator[Path]:

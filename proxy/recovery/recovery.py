@@ -34,7 +34,7 @@ from proxy.scheduling.shard import CountIntake, Shard
 from storage.store import Store
 
 READ_BACK_GAP: Final = 500
-"""Gaps of this many offsets are read through, as undecided half messages lie close together."""
+"""Gaps of at most this many offsets are read through, because half messages lie close together."""
 SETTING: Final = "recovery: accept_loss_below"
 REMEDY: Final = "docs/operations/runbook.md#a-watermark-lies-ahead"
 

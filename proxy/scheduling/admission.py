@@ -49,8 +49,8 @@ NEVER_DECIDED: Final = Rejection(
 
 
 class IngestLimits(NamedTuple):
-    """Limits for records that are ingested together. In a replay (`is_replay`) a committed
-    transaction has already written the outcomes of their ingestion."""
+    """Limits for records that are ingested together. In a replay (`is_replay`) they were ingested
+    before, and a committed transaction has written the outcomes of that."""
 
     now_ms: int
     max_records: int
@@ -60,8 +60,8 @@ class IngestLimits(NamedTuple):
 
 
 class Admission:
-    """Ingests the records of a shard that need more than a place in its store. `buffer` has the
-    records that end as soon as they are ingested, for the next transaction."""
+    """Ingests the records of a shard that need more than a place in its store. `buffer` collects
+    the records that end at ingestion. The next transaction writes their ends."""
 
     def __init__(
         self,
@@ -85,10 +85,10 @@ class Admission:
         self._ingress, self._readers, self._missed = ingress, readers, missed
         self._limits: IngestLimits
         self._ended = self.buffer
-        """Collects the ends of records. It is `buffer`, or in a replay a buffer to throw away."""
+        """Collects the ends of records: `buffer`, or during a replay one that is thrown away."""
 
     def admit(self, messages: Sequence[Message], batch: ParsedBatch, limits: IngestLimits) -> int:
-        """Ingest the first `messages`, up to one that must wait. Return their number."""
+        """Ingest `messages` before the first one that must wait. Return their number."""
         self.identities.look_up(batch.idents())
         self.recalls.expect(batch.recalled())
         self.entries, self.waits_for_clock = [], False
@@ -143,9 +143,9 @@ class Admission:
             self._ended.outcomes.append(outcome)
 
     def _move_rejected(self, message: Message, hop: RejectedHop) -> bool:
-        """Let a rejected move take the place of its entry, to end there. Return False if the move
-        has missed. The policy at `hop_from` accepted the entry, so the move is read by this policy,
-        to get the target. Such a policy may be forgotten once the entry has ended."""
+        """Let a rejected move replace its entry, so that the record ends with the move. Return
+        False if the move has missed. The policy at `hop_from` accepted the entry, so it can read
+        the move's target. It may be forgotten once the entry has ended."""
         as_taken = self._readers.read(message, hop.hop_from)
         if isinstance(as_taken, Scheduled):
             return self._move(message.offset(), as_taken)
@@ -161,8 +161,8 @@ class Admission:
         return limits.is_replay or not must_wait
 
     def _schedule(self, entry: Entry) -> bool:
-        """Let the entry pend, or deliver it now if the watermark has passed it. Return False if it
-        must wait for the clock."""
+        """Keep the entry pending. If the watermark has passed it, deliver it now, or return False
+        if it must wait for the clock."""
         if entry[:2] > self._limits.watermark:
             self.entries.append(entry)
             return True
@@ -181,8 +181,8 @@ class Admission:
         return self._schedule(scheduled.entry) if stays else True
 
     def _move(self, offset: int, scheduled: Scheduled) -> bool:
-        """Let a move take the place of its entry. Return False if the move has missed. A replay
-        does not decide this again, because it cannot tell whether the entry had ended before."""
+        """Let a move replace its entry. Return False if the move has missed. A replay does not
+        decide this again, because it cannot tell whether the entry had ended before the move."""
         assert scheduled.moved is not None, scheduled
         self._note_read(scheduled.hop_from)
         if self._limits.is_replay:
@@ -205,7 +205,8 @@ class Admission:
         self._missed.add(missed.offset)
 
     def _take_half_message(self, offset: int, prepare: Prepare) -> bool:
-        """Ingest a half message, with events up to the watermark. Return False if it must wait."""
+        """Ingest a half message, with its check-backs and expiry at or below the watermark. Return
+        False if it must wait."""
         limits, ended = self._limits, self._ended
         events = self.half_messages.passed(offset, prepare)
         if events and not limits.is_replay:

@@ -10,7 +10,7 @@ from proxy.protocol.position import Position
 from storage.store import Entry, Key
 
 RecordRef: TypeAlias = tuple[str, int]
-"""Origin prefix (`topic/partition/`) and offset: names one ingress record."""
+"""(`topic/partition/`, offset): the name of one ingress record."""
 
 
 class OutgoingRecord(NamedTuple):
@@ -40,7 +40,7 @@ class SweptEntry(NamedTuple):
 
 
 class NotBefore(NamedTuple):
-    """When a paused record may be delivered. `resumed_ms`: end of a pause that has a queue."""
+    """When a paused record may be delivered. `resumed_ms`: end of the pause, if it has a queue."""
 
     not_before_ms: int
     resumed_ms: int | None = None
@@ -80,7 +80,7 @@ class Batch(NamedTuple, Generic[One]):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One shard's part of a transaction, and the position that it makes true."""
+    """One shard's part of a transaction, and the position that the commit makes true."""
 
     batch: Batch[Entry]
     position: Position

@@ -1,5 +1,5 @@
-"""Undecided half messages (docs/exactly-once.md#half-messages). They stay in memory while there is
-room, else they are read back from the ingress."""
+"""Undecided half messages (docs/exactly-once.md#half-messages). Beyond HELD_BYTES their bodies are
+not kept in memory, but read back from the ingress."""
 
 from bisect import bisect_right
 from collections import OrderedDict
@@ -52,7 +52,7 @@ class DueEvents(NamedTuple):
 class HalfMessages:
     """The undecided half messages of a shard, in offset order. Check-backs are numbered 1 to
     `max_checks`. The next number is the expiry. The agenda holds the next event of each half
-    message. Events at or below the committed watermark, which `position` has, have happened."""
+    message. Events at or below the watermark of `position` have happened."""
 
     def __init__(self, read_back: ReadBack, position: Position) -> None:
         self._read_back, self.position = read_back, position
@@ -252,8 +252,8 @@ def check_back(ingress: IngressPartition, event: HalfMessageEvent) -> OutgoingRe
 
 
 def expiry_request(ingress: IngressPartition, event: HalfMessageEvent) -> OutgoingRecord:
-    """Return the record that ends a half message. It is written to the ingress, so that every
-    replay sees it in the same order with the producer's commit."""
+    """Return the record that ends a half message. It is written to the ingress. So expiry and the
+    producer's commit have one order, also when they are read again."""
     headers: list[tuple[str, bytes | None]] = [
         (TRANSACTION, EXPIRE),
         (ID, event.ident),

@@ -52,7 +52,7 @@ class Identities:
         self.hopping = set[tuple[bytes, int]]()
         """Name and offset of each entry in mid-hop. Several entries may have one name."""
         self.last_resumed: dict[int, int] = {}
-        """End of a pause, or IS_PAUSED during it -> newest offset of a record that it held back."""
+        """End of a pause, or IS_PAUSED during the pause -> newest offset that it has held back."""
 
     def load_half_messages(self, at: int) -> None:
         """Load the half messages of local state. Those below the floor have been decided, so they
@@ -68,7 +68,7 @@ class Identities:
         self._rows = self.register.find(idents) if idents else {}
 
     def lowest(self, floor: int) -> int:
-        """Return the highest floor, at most `floor`, that lets a replay give the same outcomes."""
+        """Return the highest floor, at most `floor`, from which a replay has the same outcomes."""
         if self.hopping:
             floor = min(floor, *(offset for _, offset in self.hopping))
         firsts = self._half_messages.first_offset, self._purges.first_unswept
@@ -85,8 +85,8 @@ class Identities:
         return True
 
     def admit(self, offset: int, scheduled: Scheduled) -> tuple[list[Outcome], bool]:
-        """Take in a record. Return the outcomes, and whether the record goes on to pend or be
-        delivered. If not, one of the outcomes is its own."""
+        """Ingest a record. Return outcomes, and whether the record becomes pending or is delivered.
+        If it is not, one of the outcomes is its own."""
         ident, hop_from = scheduled.ident, scheduled.hop_from
         if hop_from is not None:
             ended = self._land(offset, scheduled, hop_from)
@@ -98,8 +98,8 @@ class Identities:
         return ended_by_it, True
 
     def move(self, offset: int, scheduled: Scheduled, moved: Moved) -> Outcome | None:
-        """Let a move take the place of another entry. Return that entry's outcome. If the entry is
-        not known to be pending, return None: the move itself must end."""
+        """Let a move replace its entry. Return the entry's outcome. If the entry is not known to be
+        pending, return None: the move itself must end."""
         ident, hop_from, target = scheduled.ident, scheduled.hop_from, scheduled.entry[2]
         assert hop_from is not None, scheduled
         origin = self._pending_origin(hop_from, ident, scheduled.first)
@@ -111,8 +111,8 @@ class Identities:
         return Outcome(origin, what, moved.due_ms, ident, MOVED, offset, target)
 
     def move_again(self, offset: int, scheduled: Scheduled, moved: Moved) -> bool:
-        """Delete the entry that a move replaces. Return False if it has ended. This is all that a
-        move does in a replay, which leaves out missed moves."""
+        """Delete the entry that a move replaces. Return False if it has ended. In a replay, which
+        leaves out missed moves, a move does no more than this."""
         hop_from, target = scheduled.hop_from or 0, scheduled.entry[2]
         key = moved.fires_ms, hop_from
         pends = hop_from >= self.position.floor and key > self.position.ended_upto(hop_from)
@@ -125,12 +125,12 @@ class Identities:
             row = self._row(ident)
             is_current = row.offset == hop_from and not row.kind & IS_HALF_MESSAGE
             return row.origin if is_current else None
-        chain = self._row(receipt_name(hop_from if first is None else first))
-        is_current = chain.offset in (NOTHING, hop_from) and not chain.kind & IS_CANCEL
+        newest = self._row(receipt_name(hop_from if first is None else first))
+        is_current = newest.offset in (NOTHING, hop_from) and not newest.kind & IS_CANCEL
         return hop_from if is_current else None
 
     def _land(self, offset: int, scheduled: Scheduled, hop_from: int) -> Outcome | None:
-        """Take in a rewritten record. Return its outcome if it was cancelled, replaced or purged in
+        """Ingest a rewritten record. Return its outcome if it was cancelled, replaced or purged in
         mid-hop."""
         ident, target, due_ms = scheduled.ident, scheduled.entry[2], scheduled.due_ms
         row = self._landed(ident, hop_from, scheduled.first, scheduled.proofs)
@@ -145,10 +145,10 @@ class Identities:
         if not is_ended and ident is not None:
             self._put(offset, ident, _row_of(offset, scheduled, row.latest))
         if scheduled.first is not None:
-            chain = (
+            newest = (
                 Named(offset, kind=IS_CANCEL) if is_ended else _row_of(offset, scheduled, offset)
             )
-            self._put(offset, receipt_name(scheduled.first), chain)
+            self._put(offset, receipt_name(scheduled.first), newest)
         if not is_ended:
             return None
         until_ms = None if scheduled.rolls else scheduled.entry[0]
@@ -211,7 +211,7 @@ class Identities:
 
     def recall_named(self, offset: int, ident: bytes, record: int) -> list[Outcome] | None:
         """End the record at offset `record` if the id names it. Return None if it had ended before.
-        Records that it had replaced stay replaced, because a replay may begin after this record."""
+        The row keeps `latest`, so the records that this one replaced stay replaced in a replay."""
         row = self.known(ident)
         if record not in (row.offset, row.origin):
             return None
@@ -274,7 +274,7 @@ class Identities:
         return is_beyond and not self.is_purged(row.offset, row.target, row.due_ms)
 
     def _is_hopping(self, ident: bytes, row: Named) -> bool:
-        """Return whether the id's entry is in mid-hop, so that its successor ends as it arrives. A
+        """Return whether the id's entry is in mid-hop. Then its successor ends as it arrives. A
         record that was requeued before a takeover looks delivered (docs/exactly-once.md, rule 10).
         An entry below the floor is not in mid-hop, even if its purge is forgotten."""
         if row.offset < self.position.floor or self.is_purged(row.offset, row.target, row.due_ms):
@@ -285,7 +285,8 @@ class Identities:
         self, at: int, due_ms: int | None, ident: bytes | None, row: Named, until_ms: int | None
     ) -> Outcome:
         """Return the outcome of a successor that was ended in mid-hop. Until the watermark has
-        passed `until_ms`, the floor must not lie between the two records (rule 4)."""
+        passed `until_ms`, the floor must not lie between it and the record that ended it (rule 4).
+        """
         self.register.link(at, row.latest, at, until_ms)
         if row.kind & IS_CANCEL:
             return Outcome(at, CANCELLED, due_ms, ident, "cancelled while it was rewritten")
@@ -358,8 +359,8 @@ class Recalls:
         return self._take_back(at, recall.offset, found)
 
     def _take_back(self, at: int, offset: int, found: _Pending) -> list[Outcome]:
-        chain = self._identities.known(receipt_name(found.first))
-        if chain.latest != NOTHING and chain.offset != found.offset:
+        newest = self._identities.known(receipt_name(found.first))
+        if newest.latest != NOTHING and newest.offset != found.offset:
             return [_missed(at, IS_OVER)]
         ended = self._end(at, found)
         self._identities.note_recall(at, receipt_name(found.first))
@@ -386,8 +387,8 @@ class Recalls:
         return [] if is_hopping else None
 
     def _current(self, offset: int) -> int | None:
-        """Return the offset of the record's newest successor, or its own. Return None if it has
-        ended. The register answers this, because a replay may not be able to read the record."""
+        """Return the offset of the record's newest successor, or of the record. None: it has ended.
+        The register answers this, because the ingress may have deleted the record in a replay."""
         row = self._identities.known(receipt_name(offset))
         if row.kind & IS_CANCEL:
             return None

@@ -2,7 +2,7 @@
 
 Ingestion is a function of record and policy, with one exception: a move misses if the record that
 it moves has ended before. The transaction that ends a missed move writes the move's offset, as a
-bit of a bitmap, to the settings topic. A replay leaves these moves out.
+bit of a bitmap, to the settings topic. When records are read again, these moves are left out.
 """
 
 import base64

@@ -118,7 +118,8 @@ class PendingRecord(NamedTuple):
     offset: int
     """(fires_ms, offset) is the record's place in the list."""
     origin: str
-    """Names the ingress record to deliver. A committed half message has its commit's `offset`."""
+    """Origin of the ingress record to deliver. For a committed half message, `offset` is its
+    commit's."""
     ident: bytes | None
     due_ms: int
     target: str

@@ -32,8 +32,8 @@ LOOKED_AT_BYTES: Final = 4 * 1024 * 1024
 END: Final[Key] = (NEVER_MS, LAST_OFFSET)
 MOST_JUMPS: Final = 16
 JUMP_OFFSETS: Final = 500
-"""Bodies left in Kafka are read back, at no more than MOST_JUMPS places for one piece. Offsets with
-gaps of at most JUMP_OFFSETS share a place."""
+"""Bodies that are only in Kafka are read back, at no more than MOST_JUMPS places for one piece.
+Offsets with gaps of at most JUMP_OFFSETS share a place."""
 
 Scan: TypeAlias = Callable[[Key, int, Wants, int, int], Scanned]
 Delete: TypeAlias = Callable[[Key, str], None]
@@ -66,7 +66,7 @@ class Purges:
         return list(zip(self.offsets[index:end], self._purges[index:end], strict=True))
 
     def add(self, offset: int, purge: Purge) -> None:
-        """Add the purge at this offset. Nothing changes if the purge is known, as in a replay."""
+        """Add the purge at this offset. Ignore a known purge, which was read again."""
         if offset <= self.last:
             return
         self.offsets.append(offset)
@@ -213,8 +213,8 @@ class Sweep:
             self._take(entry, below)
 
     def _pass(self) -> int:
-        """Return the offset below which this walk through the store serves purges. The last one
-        served is the first whose outcomes are not all written, or else the newest purge."""
+        """Return the offset below which this walk through the store serves purges. It serves none
+        after the first purge whose outcomes are not all written."""
         if self._below is None:
             progress = self._purges.progress
             self._below = 1 + (self._purges.last if progress is None else progress.purge_offset)
@@ -235,7 +235,7 @@ class Sweep:
 
 
 def with_bodies(found: Scanned, read_back: ReadBack) -> Scanned:
-    """Read back the bodies left in Kafka. Return fewer entries if these lie in too many places."""
+    """Read back bodies that are only in Kafka. If these lie in too many places, cut the entries."""
     entries, upto = found
     if not any(is_stub(entry[3]) for entry in entries):
         return found

@@ -41,7 +41,7 @@ FLUSHED_AT_ONCE: Final = 32_768
 """A shard that catches up flushes once a restart would have to read this many offsets again."""
 
 CountIntake: TypeAlias = Callable[[IngressPartition, Sequence[Message], ParsedBatch], None]
-"""Called with ingested records and their requests. After a recovery some records come again."""
+"""Called with ingested records and their requests. Uncommitted ones come again after a takeover."""
 
 _fires_ms, _offset_of = itemgetter(0), itemgetter(1)
 
@@ -55,7 +55,7 @@ class State(Enum):
 
 
 class _Due(NamedTuple):
-    """The due part of a plan. `upto`: it has all entries and check-backs at or below this key."""
+    """The due part of a plan: all entries and check-backs at or below the key `upto`."""
 
     upto: Watermark
     entries: Sequence[Entry] = ()
@@ -69,15 +69,15 @@ class View(NamedTuple):
     """The state of a shard that `Shard.look` noted in this turn, after ingestion."""
 
     fires_ms: int
-    """When the next entry fires or half message needs the proxy, at most `until_ms` of `look`."""
+    """Time of the next entry or half-message event, at most `until_ms` of `look`."""
     kept_bytes: int
     """Memory of the memtables, and of records that cannot be ingested yet."""
     peeked_bytes: int
 
 
 class Shard:
-    """All state of one ingress partition. `position` is committed. `barrier` is the partition's end
-    at takeover. Up to there the watermark stands still (docs/exactly-once.md, rule 5)."""
+    """All state of one ingress partition. `position` is committed. The watermark stands still until
+    `barrier`, the partition's end at takeover, is ingested (docs/exactly-once.md, rule 5)."""
 
     def __init__(
         self,
@@ -196,8 +196,8 @@ class Shard:
         max_records: int,
         max_bytes: int = PEEK_BYTES,
     ) -> None:
-        """Ingest records in offset order. Some stay in `backlog`: they wait for room, or for a
-        clock that is behind the watermark and their firing time (docs/exactly-once.md, rule 7)."""
+        """Ingest records in offset order. From the first one that must wait, they stay in `backlog`
+        until there is room, or the clock has caught up (docs/exactly-once.md, rule 7)."""
         messages = [*self.backlog, *messages] if self.backlog else messages
         upto = messages[-1].offset() + 1 if messages else 0
         if self.missed.chunks and messages and messages[0].offset() < self.position.next_offset:
@@ -225,8 +225,8 @@ class Shard:
     def plan(
         self, now_ms: int, max_records: int, max_bytes: int = PEEK_BYTES, sweep: SweepLimits = IDLE
     ) -> Plan:
-        """Plan the next transaction: records that ended at ingestion, then due entries by key.
-        `max_bytes` limits the bodies of due entries. An entry with a larger body goes alone."""
+        """Plan the next transaction: records that ended at ingestion, then due entries in the order
+        of their keys. `max_bytes` limits their bodies. An entry with a larger body goes alone."""
         buffer, is_ready = self.admission.buffer, self.state is State.READY
         watermark = before = self.position.watermark
         due, swept = _Due(watermark), tuple[SweptEntry, ...]()
@@ -249,7 +249,7 @@ class Shard:
         return Plan(batch, position, due.taken_back, due.size_bytes, swept)
 
     def confirm(self, plan: Plan, hops: Iterable[tuple[bytes, int]] = ()) -> None:
-        """Apply a plan whose transaction is committed. `hops`: names and offsets of the entries
+        """Apply a plan whose transaction is committed. `hops` has names and offsets of the entries
         that the transaction rewrote instead of delivering them."""
         assert plan.position.next_offset >= self.position.next_offset, (plan, self.position)
         self.position = plan.position
@@ -312,8 +312,8 @@ class Shard:
         return to_read_again >= WORTH_A_FLUSH and elapsed_ms >= self._next_flush_ms
 
     def _floor(self, deliveries: Sequence[Entry]) -> int:
-        """Return the next floor, at or below all deliveries, because each may become a hop. The
-        floor stands still until the shard is ready (docs/exactly-once.md, rule 4)."""
+        """Return the next floor. It is at or below all deliveries, because each may become a hop.
+        It stands still until the shard is ready (docs/exactly-once.md, rule 4)."""
         if self.state is not State.READY:
             return self.position.floor
         floor = min(map(_offset_of, deliveries), default=self.next_offset)
@@ -375,7 +375,7 @@ class Shard:
         return taken
 
     def _all_pend(self, batch: ParsedBatch, watermark: Watermark) -> Sequence[Entry] | None:
-        """Return the entries if each record only becomes pending, else None: a fast path."""
+        """Return the entries if all records just become pending, else None. This path is fast."""
         usual = batch.usual()
         if usual is None or min(map(_fires_ms, usual.entries)) <= watermark.fires_ms:
             return None

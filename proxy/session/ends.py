@@ -14,7 +14,7 @@ from proxy.scheduling.shard import Shard
 from proxy.telemetry.metrics import Metrics
 
 MOST_COUNTED: Final = 1_000
-"""At most this many purges are counted, as a count stays if the purge's shard leaves the worker."""
+"""Most purges with a count. The count of a purge stays if its shard leaves the worker."""
 
 log = structlog.get_logger(__name__)
 

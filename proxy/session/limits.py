@@ -26,7 +26,7 @@ class MemoryBudget:
         self._shares = shares
         self._kept_bytes = self._peeked_bytes = 0
         self.left_bytes = self._planned_bytes = 0
-        """`left_bytes`: what the next transaction may add. `_planned_bytes`: due bodies loaded."""
+        """Bytes that the transaction may still add, and bytes of due bodies that are loaded."""
         self.used_bytes = 0
         self.is_exceeded = False
 
@@ -89,7 +89,7 @@ class BackPressure:
         self._paused: set[int] = set()
         self._full: set[int] = set()
         self._next_look_ms = self._disk_full_until_ms = 0
-        """`_disk_full_until_ms`: the disk was full, so write nothing before. 0: there was room."""
+        """The disk was full, so nothing is written before `_disk_full_until_ms`. 0: it had room."""
         self._was_memory_exceeded = False
         self.has_limits = limits.are_set
         self.is_ingest_paused = False
@@ -123,9 +123,9 @@ class BackPressure:
     def apply(
         self, shards: Mapping[int, Shard], awake: Mapping[int, Shard], *, is_memory_exceeded: bool
     ) -> None:
-        """Pause partitions with a backlog or at a limit, or all if no record has room. For a pause
-        by an operator or the disk reserve, partitions that catch up are read on: they deliver
-        nothing yet. A pause makes the client library drop its buffer and fetch again."""
+        """Pause partitions with a backlog or at a limit, or all if no record has room. If an
+        operator or the disk reserve pauses reading, partitions that catch up are read on, because
+        they deliver nothing before. A pause makes the client library drop its buffer."""
         if is_memory_exceeded != self._was_memory_exceeded:
             self._was_memory_exceeded = is_memory_exceeded
             log.info(

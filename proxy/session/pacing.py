@@ -18,24 +18,24 @@ IDLE_COMMIT_MS: Final = 10_000
 IDLE_AT_ONCE: Final = 64
 """Largest number of idle shards in a transaction: a plan takes a tenth of a millisecond."""
 LATEST_PROGRESS_MS: Final = 500
-"""Longest time until read offsets are committed, even if other shards make transactions."""
+"""Longest time until a shard's read offsets are committed while others make transactions."""
 BUSY_RECORDS: Final = 32
 BUSY_INTERVAL_MS: Final = 10
-"""Interval after BUSY_RECORDS or more: a transaction costs as much as hundreds of records."""
+"""Interval after a transaction of BUSY_RECORDS. It costs as much as hundreds of records."""
 AMPLE_RECORDS: Final = 500
 AMPLE_RECORDS_A_MS: Final = 64
 LONGEST_INTERVAL_MS: Final = 50
-"""Beyond AMPLE_RECORDS the interval grows up to this, as the broker needs the cores, too."""
+"""Beyond AMPLE_RECORDS the interval grows to this limit, because the broker needs cores, too."""
 FIRST_RECORDS: Final = 2_000
 """The first transaction of a burst has at most this many records, so that it does not last long."""
 FETCHED_A_SHARD: Final = 10
-"""A fetch may take this many records for each shard with work, as a shard costs time in a turn."""
+"""A fetch may take this many records for each shard with work, which costs time in a turn."""
 LONG_TRANSACTION_S: Final = 3.0
-"""A third of transaction.timeout.ms. Each partition costs as much as hundreds of records."""
+"""After a longer commit transactions shrink. This is a third of transaction.timeout.ms."""
 UNBOUNDED: Final = 2**31
 """More records than any transaction asks for."""
 LEAST_RECORDS: Final = 1_000
-"""The limit falls no lower: to a slow or far broker, smaller transactions would take as long."""
+"""The limit falls no lower, because smaller transactions take as long with a far broker."""
 
 
 class Pacing:
@@ -52,7 +52,7 @@ class Pacing:
         self._largest = FIRST_RECORDS
         self.is_busy = self.is_gathering = self.is_light = False
         """`is_busy`: the last transaction held BUSY_RECORDS or more. `is_gathering`: the next one
-        waits for more. `is_light`: it does so, and the last one gave stores little to write."""
+        waits for more. `is_light`: so it does, and the last one held at most AMPLE_RECORDS."""
 
     @property
     def largest_records(self) -> int:
@@ -70,7 +70,7 @@ class Pacing:
         return max(FETCH_RECORDS, min(FETCHED_A_SHARD * shards, self.largest_records))
 
     def records_available(self, ending: int, elapsed_ms: int) -> int:
-        """Return how many records the rate lets end beside the `ending` ones, which end anyway."""
+        """Return how many records the rate lets end, beside `ending` ones that end anyway."""
         rate = self._rate.limit
         if rate is None and not self.throttling.until_s:
             return UNBOUNDED - ending
@@ -119,7 +119,7 @@ class Pacing:
         self._began_ms = elapsed_ms
 
     def committed(self, took_s: float) -> None:
-        """Adapt the largest transaction: half after a long commit, otherwise twice."""
+        """Adapt the limit: half of this transaction after a long commit, else twice the limit."""
         if self.throttling.until_s:
             self.throttling.committed(self._last_bytes, self._began_ms / 1_000, took_s)
         if took_s > LONG_TRANSACTION_S:

@@ -82,7 +82,7 @@ class Pipeline:
         self._uncommitted_at_first: set[int] = set()
         self._resting, self._awake = RestingShards(), dict[int, Shard]()
         self._may_begin = self._lets_go = False
-        """In this turn a transaction may begin, and paused records may be released."""
+        """Whether a transaction may begin in this turn, and whether paused records are released."""
         self._idle: AbstractSet[int] = frozenset()
         """Shards to be committed in this turn even without changes."""
         self.steps, self._pauses_version = metrics.steps, paused.release.version
@@ -97,7 +97,7 @@ class Pipeline:
         return self._pacing.is_busy
 
     def pause_ingest(self, is_paused: bool) -> None:
-        """Stop reading the shards that have caught up, or read on. The next fetch does so."""
+        """Stop reading the shards that have caught up, or read on, from the next fetch on."""
         self.back_pressure.is_ingest_paused = is_paused
         self.back_pressure.apply(
             self.shards, self.shards, is_memory_exceeded=self.memory.is_exceeded
@@ -190,8 +190,8 @@ class Pipeline:
         )
 
     def _take_again(self, fetched: Fetched) -> None:
-        """Recover the shards in which records have ended, and read these records again. Otherwise
-        all of them would have to end in one transaction, which throttling does not allow."""
+        """Recover the shards with records that ended at ingestion, and read these again. Otherwise
+        they would all have to end in one transaction, which throttling does not allow."""
         self._is_too_large = False
         partitions = [partition for partition, shard in self.shards.items() if shard.ending]
         for partition in partitions:
@@ -210,8 +210,8 @@ class Pipeline:
         return {partition: shard.next_offset for partition, shard in shards.items()}
 
     def hand_over(self, partitions: Iterable[int]) -> None:
-        """Commit offsets and floors, write local state, and close shards for another worker. While
-        the broker throttles nothing is committed."""
+        """Commit offsets and floors, write local state, and close shards for another worker. Commit
+        nothing while the broker throttles."""
         self.confirm()
         owned = [p for p in partitions if p in self.shards]
         at = self._clock.moment()
@@ -262,7 +262,7 @@ class Pipeline:
         self._awake = self._resting.awake(self.shards)
 
     def _put(self, fetched: Fetched, at: Moment) -> int:
-        """Ingest fetched records and backlogs. Return the number that the rate still lets end."""
+        """Ingest fetched records and backlogs. Return how many more records the rate lets end."""
         awake, memory, pressure = self._awake, self.memory, self.back_pressure
         ending_anyway = sum(shard.ending for shard in awake.values())
         records_available = self._pacing.records_available(ending_anyway, at.elapsed_ms)
@@ -408,7 +408,7 @@ class Pipeline:
         return max(0, until_ms - now_ms, self._pacing.wait_ms(elapsed_ms))
 
     def _has_work(self, shard: Shard, at: Moment) -> bool:
-        """Return whether a plan of the shard may hold records. A plan costs ten times as much."""
+        """Return whether a plan may hold records. Making one costs ten times as much as this."""
         is_due = shard.state is State.READY and shard.view.fires_ms <= at.now_ms
         if is_due or shard.ending > 0 or shard.is_sweeping:
             return True

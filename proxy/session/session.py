@@ -124,7 +124,7 @@ CALM_FOR_S: Final = 4.0
 FEW_RECORDS: Final = 1_000
 """More records than this within CALM_FOR_S would soon need the freed memory again."""
 TRIMS: Final = 8
-"""After this many calm looks in a row no more is trimmed: the memtables are on disk by then."""
+"""Trims stop after this many calm looks in a row, because the memtables are on disk by then."""
 
 
 def _trim() -> None:
@@ -230,8 +230,8 @@ class Session:
             log.info("ends, its place in the group is kept for a restart", records_to_read=to_read)
 
     def _has_heirs(self) -> bool:
-        """Whether other instances are in the group. Deliver until this is known. Without an answer
-        in time return True."""
+        """Return whether other instances are in the group, True without an answer in time. Go on
+        delivering until this is known."""
         asked, until_s = self.ask_group(), time.monotonic() + HEIRS_KNOWN_WITHIN_S
         while not asked.done():
             if time.monotonic() > until_s:
@@ -392,7 +392,7 @@ def _publisher(
         heartbeat,
         transaction_timeout_ms(settings) / 1_000,
         throttling,
-        clock.stamp_ms,
+        clock.record_time_ms,
     )
     return Publisher(
         transactions,
