@@ -1,7 +1,7 @@
-"""Hold back due records: a rate limit for a slow target, and a rule for records that are too late.
+"""Limit the rate of a slow target, and end records that are too late.
 
-Start the proxy with `make run ARGS="--config examples/proxy.yaml"`. Its section
-`release` has the limits. To pause a target by hand: admin-pause.sh.
+Start the proxy with `make run ARGS="--config examples/proxy.yaml"`. The section `release` of this
+file has the limits. The script admin-pause.sh pauses a target.
 """
 
 import time
