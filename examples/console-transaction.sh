@@ -1,5 +1,5 @@
 #!/bin/sh
-# Send three half messages, commit the first and roll back the second. The proxy asks about the third.
+# Send three half messages, commit the first, roll back the second. The proxy asks about the third.
 # The transaction's id is the Kafka key, so prepare and commit share a partition. `timer-key` is the
 # target's key.
 bootstrap="${1:-localhost:9092}"
