@@ -164,8 +164,8 @@ class DelayProducer(_Producer[Future[Receipt]]):
     Close it, or use `with`. Otherwise queued records are lost.
 
     - `config`: the settings of confluent_kafka.Producer. Defaults are acks=all and idempotence.
-      `acks=0` and partitioners other than Java's are refused, because a cancel must reach the
-      partition of its record.
+      `acks=0` is refused, because there would be no receipts. Partitioners other than Java's are
+      refused, because a cancel must reach the partition of its record.
     - `ingress`: the proxy's ingress topic.
     - `max_block_s`: the seconds that a request waits for room in librdkafka's queue.
 
@@ -182,8 +182,8 @@ class DelayProducer(_Producer[Future[Receipt]]):
 
         With `transaction`, all records are stored, or no record is. The producer needs a
         `transactional.id`. The batch must end within `transaction.timeout.ms` (60 s by default).
-        A list is sent a second time if the first transaction was aborted and no record caused this.
-        That happens after a week without use, when the broker has forgotten the `transactional.id`.
+        If the transaction was aborted and no record caused this, a list is sent a second time. For
+        example, the broker forgets a `transactional.id` that was not used for a week.
 
         Raises BatchFailed, and the errors of `transaction`.
         """

@@ -396,7 +396,7 @@ class CommittedState:
     hop_keys: HopKeys
     overdue: Sequence[OverdueText]
     ranges: list[Range]
-    """The ranges that name all targets of committed records."""
+    """Ingress ranges up to the committed offsets. Their records name all targets."""
     taken_at_ms: int
     unreadable: Unreadable = field(default_factory=Unreadable)
 
@@ -469,7 +469,8 @@ def take_snapshot(
     wait_s: float | None = None,
 ) -> Snapshot:
     """Take steps 2 to 4 for these target topics, which must exist. `state` is step 1.
-    If a transaction stays open for `wait_s` (SETTLED_WITHIN_S), its partition is read up to it.
+    If a transaction stays open for `wait_s` (SETTLED_WITHIN_S), its partition is read only up to
+    this transaction.
     Raises `RangeRefused` if no record is selected. Raises `IngressGrew` if partitions were added
     since step 1: ends of records in new partitions would seem to have no record.
     """
