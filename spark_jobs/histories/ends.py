@@ -217,6 +217,7 @@ records were based on it.
 REQUESTS: Final[Schema] = {**PARSED, **KNOWN}
 """PARSED and KNOWN. KNOWN is null for a record that is read for the first time."""
 PLACE: Final = ("partition", "offset")
+"""The place of a record in the ingress."""
 NOT_COMPARED: Final = ("target_key",)
 """Columns that histories leave out, because only the fingerprints of their values are compared."""
 KINDS_OF_END: Final = {"delivery": "deliveries", "outcome": "outcomes", "letter": "letters"}
@@ -224,11 +225,11 @@ KINDS_OF_END: Final = {"delivery": "deliveries", "outcome": "outcomes", "letter"
 
 
 def record_histories(requests: DataFrame, ends: DataFrame) -> DataFrame:
-    """Return the history of each record, by place.
-    `request`: REQUESTS without place and key; null if the ingress has no such record. `delivery`,
-    `outcome`, `letter`: the earliest end of each kind (ENDS without place). `deliveries`,
+    """Return the history of each record, by PLACE.
+    `request`: REQUESTS without PLACE and key; null if the ingress has no such record. `delivery`,
+    `outcome`, `letter`: the earliest end of each kind (ENDS without PLACE). `deliveries`,
     `outcomes`, `letters`: the number of ends of each kind. `last_outcome`: the alphabetically last
-    outcome. Each end without a place has a row of its own.
+    outcome. Each end with an unreadable origin has a row of its own.
     """
     fields = [name for name in REQUESTS if name not in {*PLACE, *NOT_COMPARED}]
     asked = requests.select(*PLACE, f.struct(*fields).alias("request"))
@@ -238,7 +239,7 @@ def record_histories(requests: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def _by_place(ends: DataFrame) -> DataFrame:
-    """Return one row for each place, partitioned by place for the join with the requests."""
+    """Return one row for each PLACE, partitioned by PLACE for the join with the requests."""
     by_time = ["at_ms", *(name for name in ENDS if name not in {*PLACE, "at_ms"})]
     rows = ends.repartition(*PLACE).selectExpr(
         *PLACE,

@@ -113,6 +113,7 @@ class AuditJob:
     limits: LatenessLimits = NO_LIMITS
     again: RepeatInputs | None = None
     settled_only: bool = False
+    """Judge only records that the proxy has read."""
     most: int | None = None
     """If more records are unread, only a portion of this many is read, and is judged later."""
 

@@ -35,11 +35,11 @@ OPEN: Final[Schema] = {
     "request": struct_of(_REQUEST),
     "ends": f"array<{struct_of(_END)}>",
 }
-"""Open records and their ends, by place.
+"""Open records and their ends, by PLACE.
 `review_ms`: every audit from this time on (epoch ms) reads the row. A row with NEVER is read only
-if a new record or end concerns it. `id_hash`: of partition and subject; null without an id, except
-for hops and recalls. `request`: null if the proxy had not read the record. `ends`: the first end of
-each kind, given twice if there are several.
+if a new record or end concerns it. `id_hash`: hash of partition and subject (`ends.SUBJECT`). It is
+null without an id, except for hops and recalls. `request`: null if the proxy had not read the
+record. `ends`: the first end of each kind, given twice if there are several.
 """
 _NEW_HASH: Final = f"""
 IF(ident IS NULL AND hop_from IS NULL AND recalled IS NULL, NULL,

@@ -94,7 +94,7 @@ class ReadSoFar:
     lost: Numbers = field(default_factory=dict)
     """Latest time (epoch ms) of records that were deleted unread, by topic and partition."""
     judged: Numbers | None = None
-    """The first offset that is read in a portion but not judged, by partition, or None."""
+    """By partition, the first offset that a portion has read and no audit has judged, or None."""
     version: Literal[8] = 8
 
     @property
@@ -201,7 +201,9 @@ def partition_frame(spark: SparkSession, states: Sequence[PartitionState]) -> Da
 
 
 def span_at(log_start: int, before: Span | None) -> Span:
-    """Return the span read without a gap up to now, for a log that starts at `log_start`."""
+    """Return the offsets that audits have read without a gap.
+    If retention has deleted unread records (`log_start` is beyond the span), a new span begins.
+    """
     return before if before and log_start <= before.closed_to else Span(log_start, log_start)
 
 
