@@ -113,7 +113,7 @@ class AuditJob:
     limits: LatenessLimits = NO_LIMITS
     again: RepeatInputs | None = None
     settled_only: bool = False
-    """Judge only records that the proxy has read."""
+    """Judge only records that have ended by the committed position, as `audit --follow` does."""
     most: int | None = None
     """If more records are unread, only a portion of this many is read, and is judged later."""
 

@@ -122,7 +122,7 @@ class Lives:
     def _go_on(self, hop_from: int, offset: int, place: str) -> None:
         life = self._of_entry.pop(hop_from, None)
         if life is None or self._said(life.members[-1]) not in GOES_ON:
-            self.wrong.append(f"{place} is the successor of {self.origin}{hop_from}, which has none")
+            self.wrong.append(f"{place} succeeds {self.origin}{hop_from}, which has no successor")
             return
         self._of_entry[offset] = life
         life.members.append(place)
