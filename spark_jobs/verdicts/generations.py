@@ -30,7 +30,7 @@ from spark_jobs.verdicts.rules import EITHER, NAMES_ONE, in_steps
 from spark_jobs.verdicts.verdict_names import NOT_DONE, PENDING, VIOLATIONS
 
 # The records of an id in a partition form *generations* (docs/guide.md#cancel-and-replace):
-# - Each generation begins with an *opener*. It ends the pending record of the generation before.
+# - A generation begins with an *opener*, which ends the pending record of the generation before.
 # - A producer's records, half messages and cancels with an id are openers. A recall is an opener if
 #   it names the pending record.
 # - If a record has no id, the offset at which it was first written serves as its id.
@@ -105,8 +105,8 @@ _OPENED_MEANWHILE: Final = """
 IF(outcome.end = 'replaced' AND prev_opener.kind = 'recall'
   AND prev_of_id.offset > request.hop_from, prev_of_id, prev_opener)
 """
-"""The last opener that was written in mid-hop. If its outcome says that a record replaced this one,
-a later recall does not count. Older versions of the proxy named this recall in the outcome.
+"""The last opener that was written in mid-hop. If the record's outcome is `replaced`, recalls do not
+count. Older versions of the proxy named a recall of the replacing record.
 """
 STEPS: Final = (
     {
@@ -222,7 +222,7 @@ def without_generations(histories: DataFrame) -> DataFrame:
 # reads it again. Purges are kept, too, and records that affect an open record with the same id.
 
 MOST_ENDS: Final = 2
-"""At most this many ends of each kind are kept. More ends would not change the violation."""
+"""At most this many ends of each kind are kept, because two are a violation already."""
 _ARE_TWO: Final = "coalesce(outcome.end != last_outcome, false)"
 _HISTORY: Final = (
     *(*PLACE, "request", "subject", *KINDS_OF_END, *KINDS_OF_END.values(), "last_outcome"),
@@ -235,7 +235,7 @@ ruling.verdict IN {quoted(VIOLATIONS)} AND ({_ENDS} > request.known_ends
   OR (successors > 1 AND request.known_verdict NOT IN {quoted(VIOLATIONS)})
   OR request.known_verdict = 'missed')
 """
-"""Whether a closed record has become a violation.
+"""Whether a record that an earlier audit judged has become a violation.
 For instance, `missed` was wrong if the named record is delivered long after that outcome.
 """
 
@@ -244,7 +244,7 @@ CASE WHEN request IS NULL THEN NOT {_IS_UNREAD}
   WHEN request.known_verdict IS NULL THEN offset >= audited_from AND offset < audited_to
   ELSE request.known_verdict IN {quoted(NOT_DONE)} OR ({_BROKEN_ANEW}) END
 """
-"""SQL: whether this audit judges the record. A judged one counts again if it is now a violation."""
+"""SQL: whether this audit judges the record. A record judged before must be a violation now."""
 
 _MAY_BE_PENDING: Final = f"(request.is_blurred OR request.kind IS NULL) AND {_ENDS} = 0"
 IS_LEFT_OPEN: Final = f"""
@@ -270,14 +270,14 @@ min(IF({_IS_OPEN}, coalesce(prev_opener.offset, offset), NULL)) OVER (
 _TELLS_OTHERS: Final = f"""
 (subject.ident IS NOT NULL OR request.kind = 'recall' OR {MISSED_ITS_PLACE} OR {_IS_OPEN})
 """
-"""Whether a record may affect others. Hops of a record without an id do not, once they are done."""
+"""Whether a record may affect others. Without an id, only open ones, recalls and late moves may."""
 _PURGES: Final = """
 (request.kind = 'purge' AND offset < next_offset
   AND (offset >= floor OR request.known_verdict IS NULL))
 """
-"""Whether a purge may meet a pending record. No record below the floor is pending.
-A purge that is read for the first time is kept, because the next audit reads the records that it
-met in mid-hop.
+"""Whether a purge may have ended a pending record. Below the floor no record is pending.
+A purge that is read for the first time is kept: it may have ended records in mid-hop, and the next
+audit reads the successors of these records.
 """
 IS_NEEDED: Final = f"""
 (coalesce({_IS_READ} AND offset >= needed_from AND {_TELLS_OTHERS}, false)

@@ -161,7 +161,7 @@ def without_hops(histories: DataFrame) -> DataFrame:
     return histories.selectExpr("*", *nothing)
 
 
-# When the proxy reads a purge, it ends all pending records for some targets
+# A purge ends all pending records of some targets when the proxy reads it
 # (docs/exactly-once.md#purges). Purges are few, so each record is compared with the purges of its
 # partition.
 
@@ -171,8 +171,8 @@ PURGE: Final = (
 )
 """`applied_ms`: the time of the purge's outcome, or null. `targets`: a Java regular expression."""
 PENDING_FROM: Final = f"IF({IS_MOVE}, offset, coalesce(request.hop_from, decision.offset, offset))"
-"""SQL: the offset after which purges meet the record.
-A move counts from its own offset, because the record had another due before.
+"""SQL: purges at higher offsets than this one can end the record.
+For a move, it is the offset of the move, because the record had another due before.
 """
 
 
@@ -197,7 +197,7 @@ def purges_in(histories: DataFrame) -> DataFrame | None:
 
 
 def with_purges(histories: DataFrame, purges: DataFrame | None) -> DataFrame:
-    """Return the histories with the `purges` that a record may meet."""
+    """Return the histories with the `purges` that may end the record."""
     if purges is None:
         return histories.selectExpr("*", f"CAST(NULL AS array<{PURGE}>) AS purges")
     beside = histories.join(f.broadcast(purges), "partition", "left")
@@ -238,8 +238,8 @@ def fired_all_the_same(fired: DataFrame, purges: DataFrame) -> DataFrame:
     return wrong.selectExpr("partition", "offset", f"{_FIRED_AFTER} AS why_wrong")
 
 
-# Recalls name a record by its origin, so they share its subject. A recall without the required
-# proof names nothing (docs/guide.md#recall).
+# A recall names a record by its origin, so it gets this record's subject. A recall without the
+# required proof names nothing (docs/guide.md#recall).
 
 
 def with_subjects(histories: DataFrame, *, has_recalls: bool) -> DataFrame:
@@ -270,7 +270,7 @@ coalesce(known_key IS NOT NULL AND xxhash64(known_key) = key_hash, false)
   OR coalesce(known_ident = ident, false)
 """
 """Whether a recall's proof is right. A missing key proves nothing, even for a record without key.
-It must be excluded, because xxhash64 of null is a number.
+So a null key is excluded, because xxhash64 of null is a number.
 """
 
 

@@ -116,7 +116,8 @@ _OVERDUE: Final = f"it has been due for {{{OVERDUE_MS}}} ms, {{{_ASKED_MS}}} ms 
 
 # When the proxy reads a record, it ends the pending record or half message with the same id. The
 # ended record is not delivered later, except in the same transaction
-# (docs/guide.md#cancel-and-replace). A recall or move ends the record that it names, with any id.
+# (docs/guide.md#cancel-and-replace). A recall or move ends the record that it names. Its id does not
+# matter.
 
 TRANSACTION_MS: Final = 10_000
 """The records of one transaction are written within this time."""
@@ -216,7 +217,7 @@ def _passed(time_ms: str, entry_offset: str) -> str:
 
 
 def _fired(entry_offset: str) -> str:
-    """Return SQL: whether the record fired. A half message fires under its commit's offset."""
+    """Return SQL: whether the record fired. The offset of a half message's commit counts for it."""
     return _passed("request.fires_ms", entry_offset)
 
 
@@ -251,9 +252,9 @@ END, false)
 """
 """SQL: whether the record has ended by the committed position."""
 
-# The audit may not see an end, but most ends leave two traces. A dead letter also has an outcome. A
-# rewritten record has a successor. For a record that was taken back, the ingress has the record or
-# cancel that did so. So an unseen outcome explains only ends that leave no other trace.
+# The audit may not see an end, but most ends leave two traces. A dead-lettered record also has an
+# outcome. A rewritten record has a successor. If a record was cancelled or replaced, the ingress has
+# the cancel or the newer record. So an unseen outcome explains only ends without another trace.
 
 IS_ENDLESS: Final = "(must_have_ended AND deliveries = 0 AND outcomes = 0)"
 """SQL: whether a record must have ended, and no end is seen."""
@@ -406,8 +407,7 @@ NAMES_ONE: Final = "coalesce(outcome.detail LIKE 'purged by %', false)"
 """SQL: whether an outcome says that a purge ended its record."""
 EITHER: Final = "either"
 """The expected outcome of a control record that may say applied or missed.
-Such a control record met a record between two publish attempts or with an unseen outcome, or it
-names a deleted record.
+The record that it names is deleted, was requeued, or has an unseen outcome.
 """
 
 
@@ -464,7 +464,8 @@ coalesce(CASE
 END, false)
 """
 """Whether the ingress log allows this outcome for this record.
-If a successor's predecessor is deleted, records that came in mid-hop may be deleted, too.
+If a record's predecessor is unknown, the cancel or record that ended it in mid-hop may be unknown,
+too. Then each outcome about this is allowed.
 """
 _SUPERSEDING: Final = sentence(
     f"the next record with its id is a {{{_SUPERSEDED_BY}.kind}}"

@@ -20,7 +20,7 @@ KINDS = {
 
 
 def understood(options: Sequence[str]) -> tuple[str, list[Right]]:
-    """Return the user and the rights that it is to get."""
+    """Return the user, and the rights to grant."""
     parser = argparse.ArgumentParser(prog="kafka-acls.sh", allow_abbrev=False)
     parser.add_argument("--bootstrap-server", required=True)
     parser.add_argument("--command-config", choices=["admin.properties"])
