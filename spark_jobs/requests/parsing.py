@@ -96,7 +96,7 @@ _RECALLED: Final = rf"""
 IF(startswith(text(recall), {_OF_RECALLS}) AND {_NAMED} RLIKE R'\A(0|[1-9][0-9]{{0,17}})\z'
   AND try_cast({_NAMED} AS bigint) < offset, try_cast({_NAMED} AS bigint), NULL)
 """
-"""The offset that a recall names. Null unless it is an earlier one in the recall's partition."""
+"""The offset that a recall names. Null unless it lies before the recall in the same partition."""
 _IS_SERVED: Final = f"""
 (IF(has(transaction), {_serves("transaction")}, NOT has(id) OR {_serves("replace")})
   AND (NOT {_any("retry-group", "attempt")} OR {_serves("retry")}))
@@ -249,7 +249,7 @@ _TIME: Final = {
       CASE WHEN is_given_up THEN NULL WHEN has(deliver-at) THEN text(deliver-at)
         WHEN has(delay) THEN text(delay) ELSE text(level) END""",
 }
-"""The header whose time counts. A record that failed too often has none, and ends at once."""
+"""The header whose time counts. Null for a retry after the last attempt, which is due at once."""
 _ASKED_MS: Final = f"""
 CASE WHEN time_name = '{_AT}' THEN coalesce(time_number, {rfc_3339_ms("time_text")})
   WHEN time_name = '{_DELAY}'
@@ -404,7 +404,7 @@ _IS_SPECIAL: Final = f"""
 (size(special_names) > 0 OR ({_OWN_ID} IS NOT NULL
   AND ({_bad_ident(f"{_OWN_ID}.value")} OR NOT {_serves("replace")})))
 """
-"""Whether the record asks for more than delivery. A bad id counts, and one that is not served."""
+"""Whether the record asks for more than delivery. An id that is bad or not served counts."""
 
 
 def _as(columns: Mapping[str, str]) -> Iterable[str]:

@@ -105,8 +105,8 @@ _OPENED_MEANWHILE: Final = """
 IF(outcome.end = 'replaced' AND prev_opener.kind = 'recall'
   AND prev_of_id.offset > request.hop_from, prev_of_id, prev_opener)
 """
-"""The last opener that was written in mid-hop. If the record's outcome is `replaced`, recalls do not
-count. Older versions of the proxy named a recall of the replacing record.
+"""The last opener that was written in mid-hop. If the record's outcome is `replaced`, no recall
+counts. Older versions of the proxy named a recall of the replacing record.
 """
 STEPS: Final = (
     {

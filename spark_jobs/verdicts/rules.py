@@ -116,8 +116,8 @@ _OVERDUE: Final = f"it has been due for {{{OVERDUE_MS}}} ms, {{{_ASKED_MS}}} ms 
 
 # When the proxy reads a record, it ends the pending record or half message with the same id. The
 # ended record is not delivered later, except in the same transaction
-# (docs/guide.md#cancel-and-replace). A recall or move ends the record that it names. Its id does not
-# matter.
+# (docs/guide.md#cancel-and-replace). A recall or move ends the record that it names, whether the
+# ids are the same or not.
 
 TRANSACTION_MS: Final = 10_000
 """The records of one transaction are written within this time."""
@@ -253,8 +253,8 @@ END, false)
 """SQL: whether the record has ended by the committed position."""
 
 # The audit may not see an end, but most ends leave two traces. A dead-lettered record also has an
-# outcome. A rewritten record has a successor. If a record was cancelled or replaced, the ingress has
-# the cancel or the newer record. So an unseen outcome explains only ends without another trace.
+# outcome. A rewritten record has a successor. A cancel or replacement is in the ingress. So an
+# unseen outcome explains only ends without another trace.
 
 IS_ENDLESS: Final = "(must_have_ended AND deliveries = 0 AND outcomes = 0)"
 """SQL: whether a record must have ended, and no end is seen."""
