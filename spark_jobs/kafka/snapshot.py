@@ -483,7 +483,7 @@ def take_snapshot(
     if now > before:
         raise IngressGrew(
             f"{own.ingress} has {now} partitions, and had {before} when this audit began.",
-            "Audit again.",
+            "Run the audit again.",
         )
     ingress_places = [(own.ingress, one.partition) for one in state.committed]
     ingress_settled = settled_ends(broker, ingress_places, wait_s)

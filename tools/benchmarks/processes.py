@@ -66,7 +66,7 @@ class Job(Generic[Result]):
         try:
             kind, content = self._link.recv()
         except EOFError as error:
-            raise BenchmarkError(f"The process `{self._name}` died without a word.") from error
+            raise BenchmarkError(f"The process `{self._name}` ended without a message.") from error
         return kind, content
 
 

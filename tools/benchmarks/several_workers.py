@@ -51,7 +51,7 @@ def _compare(world: World, stream: Stream, workers: list[str], rounds: int) -> N
 def _figures(world: World, name: str, stream: Stream) -> Figures:
     found = run_stream(world, name, stream)
     if found.verdict.faults:
-        raise BenchmarkError(f"What came is not what was to be sent: {found}")
+        raise BenchmarkError(f"The arrived records are not the sent ones: {found}")
     late, cpu_us = found.lateness, found.cpu_us_per_record
     return {
         "offered/s": found.offered_per_s,

@@ -73,9 +73,7 @@ def _change_cells(change: Change) -> tuple[str, ...]:
 
 def _compared(report: Report, earlier: Earlier | None, changed: Mapping[str, Change]) -> str:
     if earlier is None:
-        return (
-            f"Compared with nothing: no committed result of this machine kind ({report.setting})."
-        )
+        return f"Not compared: no report in docs/benchmarks is of this machine kind ({report.setting})."
     worse = [
         f"{name} {change.change:+.0%} (noise {change.noise:.0%})"
         for name, change in changed.items()
@@ -84,7 +82,7 @@ def _compared(report: Report, earlier: Earlier | None, changed: Mapping[str, Cha
     compared = f"{len(changed)} figures compared with {earlier.name} ({earlier.setting})"
     if paces := other_pace(report.figures, earlier):
         now, before = map(_number, paces)
-        compared += f", sizes alone: the relay took {now} records/s, {before} then"
+        compared += f", only sizes: the relay passed {now} records/s, and {before} then"
     return f"{compared}; worse beyond the noise: {', '.join(worse) or 'none'}."
 
 

@@ -110,7 +110,7 @@ def _both(
 
 def _sound(verdict: Verdict) -> None:
     if verdict.faults:
-        raise BenchmarkError(f"What came is not what was sent: {verdict}")
+        raise BenchmarkError(f"The arrived records are not the sent ones: {verdict}")
 
 
 def _ingest(world: World, name: str) -> Figures:
@@ -156,7 +156,7 @@ def _pending(world: World, name: str) -> Figures:
     for back in found.restarts:
         _sound(back.verdict)
     if found.lost:
-        raise BenchmarkError(f"{found.lost} records that waited are gone.")
+        raise BenchmarkError(f"{found.lost} pending records are lost.")
     return {
         "memory MB": found.anonymous_mb,
         "peak memory MB": found.peak_anonymous_mb,

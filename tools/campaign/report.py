@@ -33,7 +33,7 @@ def lines(figures: Figures) -> Iterator[str]:
         caught = sum(n for (_, in_mode), n in figures.caught.items() if in_mode == mode)
         records = figures.records[mode]
         yield f"{mode}: {count} runs without a fault ({records} records)"
-        yield f"  {planted} faults, {caught} named; the others it cannot see, or stand below"
+        yield f"  {planted} faults, {caught} named; the others cannot be seen, or are listed below"
     yield f"said: {dict(figures.verdicts)}"
     for one in figures.wrong:
         yield (

@@ -73,7 +73,7 @@ class Builder:
             case "EXPOSE":
                 pass
             case other:
-                raise ValueError(f"{other} is not known here: teach it to {__name__}")
+                raise ValueError(f"{__name__} does not know {other}: add it there")
 
     def _copy(self, step: Step, image: Image) -> None:
         *sources, target = step.values()
@@ -88,7 +88,7 @@ class Builder:
     def _copy_sent(self, source: Path, into: Path, is_folder: bool) -> None:
         files = [path for path in sent(self._repository) if path.is_relative_to(source)]
         if not files:
-            raise FileNotFoundError(f"{source} is not among what the engine is sent")
+            raise FileNotFoundError(f"{source} is not in the build context")
         for path in files:
             within = path.relative_to(source) if path != source else Path()
             to = into / source.name if is_folder and path == source else into / within

@@ -101,7 +101,7 @@ class Stage:
             if now != seen:
                 seen, heard_s = now, time.monotonic()
             if time.monotonic() - heard_s > SILENT_S:
-                self.say(f"{self.made.name}: nothing comes after {now:,} of {records:,} records")
+                self.say(f"{self.made.name}: no record arrives after {now:,} of {records:,}")
                 return
             time.sleep(LOOK_EVERY_S)
 

@@ -96,7 +96,9 @@ def _say(failed: NotHeld, minutes: float, seed: int, without: Iterable[str]) -> 
     lanes = {lane: _numbers(failed, lane) for lane in ("proxies", "brokers")}
     only = [f"--{lane} {','.join(map(str, numbers))}" for lane, numbers in lanes.items() if numbers]
     args = " ".join([*only, *left_out])
-    console.print(f"not held; once more: make soak MINUTES={minutes:g} SEED={seed} ARGS='{args}'")
+    console.print(
+        f"failed; to run it again: make soak MINUTES={minutes:g} SEED={seed} ARGS='{args}'"
+    )
 
 
 def _numbers(failed: NotHeld, lane: str) -> list[int]:

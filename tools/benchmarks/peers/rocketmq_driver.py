@@ -101,7 +101,7 @@ class RocketDriver:
         line = lines.readline()
         if not line:
             raise BenchmarkError(
-                f"The driver ended without a word:\n{self._log.read_text()[-3000:]}"
+                f"The driver ended without a message:\n{self._log.read_text()[-3000:]}"
             )
         return line.split()
 

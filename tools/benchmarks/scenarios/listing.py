@@ -110,7 +110,7 @@ class _Turns:
         if kind is None and self._failed is not None:
             raise self._failed
         if kind is None and not (self.alone and self.beside):
-            raise BenchmarkError("The stream was over before a listing was: make it longer.")
+            raise BenchmarkError("The stream ended before the first listing did: make it longer.")
 
     def _run(self) -> None:
         self._closed.wait(self._settle_s)

@@ -101,7 +101,9 @@ def _list(made: Trial) -> tuple[int, float]:
 
 def _lost(back: Restart, waiting: int) -> int:
     if back.pending_after is None:
-        raise BenchmarkError(f"After the restart ({back.how}) the proxy does not say what waits.")
+        raise BenchmarkError(
+            f"After the restart ({back.how}) the proxy has no count of pending records."
+        )
     return max(0, waiting - back.pending_after)
 
 
