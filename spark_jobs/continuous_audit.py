@@ -208,7 +208,7 @@ class Gauges(Collector):
         for name, text, found, names in (
             (
                 "verdicts",
-                "Ended records by verdict. A record that turns out violated later counts again.",
+                "Ended records by verdict. A record whose violation is found later counts again.",
                 totals.verdicts,
                 DESCRIPTIONS,
             ),

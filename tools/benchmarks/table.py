@@ -73,7 +73,7 @@ def _change_cells(change: Change) -> tuple[str, ...]:
 
 def _compared(report: Report, earlier: Earlier | None, changed: Mapping[str, Change]) -> str:
     if earlier is None:
-        return f"Not compared: no report in docs/benchmarks is of this machine kind ({report.setting})."
+        return f"Not compared: docs/benchmarks has no report of such a machine ({report.setting})."
     worse = [
         f"{name} {change.change:+.0%} (noise {change.noise:.0%})"
         for name, change in changed.items()
