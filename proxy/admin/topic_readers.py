@@ -32,7 +32,7 @@ from proxy.errors import ProxyError
 from proxy.kafka.access import Connection, TopicUnknown, client_config, explain, is_refusal
 from proxy.kafka.log_ranges import answered_offset
 from proxy.kafka.reader import READER_CONFIG, TopicReader
-from proxy.lineage.links import NotAllRead
+from proxy.lineage.histories import NotAllRead
 from proxy.lineage.story import Story
 from proxy.lineage.topics import KafkaTopics
 from proxy.lineage.tracer import NoSuchRecord, trace_record

@@ -206,9 +206,9 @@ REMEDIES: Final = {
     "retry-bad": "Replay with --set timer-attempt=... and --set timer-retry-group=...",
     "transaction-bad": "Replay with --set timer-transaction=prepare, commit or rollback, or "
     "--unset it for an ordinary record.",
-    "hop-bad": "Replay: what only the proxy may write is left out then.",
-    "purge-bad": "Replay: what only the proxy may write is left out then. To purge, use the admin "
-    "API.",
+    "hop-bad": "Replay. This leaves out the headers that only the proxy may write.",
+    "purge-bad": "Replay. This leaves out the headers that only the proxy may write. To purge, use "
+    "the admin API.",
     "transaction-expired": "Find out at its producer how the transaction ended. To deliver the "
     "record, replay with --unset timer-transaction.",
     "overdue": "Replay with another time (--set timer-deliver-at=...), or change the setting "
@@ -238,8 +238,8 @@ FIRST_WIDTH: Final = 200
 LARGEST_WIDTH: Final = 64_000
 SMALLEST_WIDTH: Final = 10
 QUICK_S: Final = 0.5
-"""A partition is read in parts. If a part was read faster than this, the next part has twice as
-many offsets, else half as many."""
+"""A partition is read in parts. After a part that was read faster than this, the next part is twice
+as wide, else half as wide."""
 MOST_FOUND: Final = 16_000
 """A `LetterPages` keeps about this many summaries in memory, over all partitions together."""
 

@@ -201,7 +201,7 @@ def _fetch_one(jar: Jar, context: "MavenContext", folder: Path) -> None:
             arrived = Path(artifact.resolve())
             if not jar.is_whole(arrived.parent):
                 raise JarsUnavailable(
-                    f"the file {jar.coordinates} is not the one in the lock file (SHA-256 differs)"
+                    f"the file {jar.coordinates} differs from the lock file (SHA-256 differs)"
                 )
             arrived.replace(folder / jar.file_name)
         except (RequestException, RuntimeError) as error:

@@ -181,11 +181,10 @@ def as_text(properties: Mapping[str, str]) -> str:
     return "".join(f"{name}={value}\n" for name, value in escaped.items())
 
 
-# Files in the folder of an embedded broker:
-# - broker.lock is locked while a broker uses the folder.
-# - broker.log is the log of this run. broker.log.1 is the log of the previous run.
-# - kafka.version names the Kafka that wrote the data.
-# - broker.fenced exists if the controller has fenced the broker that ended last.
+# The files in the folder of an embedded broker. broker.lock is locked while a broker uses the
+# folder. broker.log is the log of this run, and broker.log.1 of the previous run. kafka.version
+# names the Kafka that wrote the data. broker.fenced exists if the controller has fenced the broker
+# that ended last.
 
 LOCK_WAIT_S = 3.0
 LEAST_FREE_BYTES = 200 << 20
@@ -221,7 +220,7 @@ class DataFolder:
             free_bytes = shutil.disk_usage(self.root).free
             if free_bytes < LEAST_FREE_BYTES:
                 raise BrokerFailed(
-                    f"Only {free_bytes >> 20} MB are free where the data folder {self.root} is.",
+                    f"Only {free_bytes >> 20} MB are free on the disk of {self.root}.",
                     f"Free disk space ({LEAST_FREE_BYTES >> 20} MB at least), or choose another "
                     "folder.",
                 )

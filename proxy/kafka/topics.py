@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 ENOUGH: Final = 3
 MIN_INSYNC: Final = "min.insync.replicas"
 UNPACKED: Final = {"compression.type": "uncompressed"}
-"""With this, the broker limits the unpacked size of batches, and refuses unreadable ones."""
+"""With this, the broker limits the unpacked size of batches, and refuses unreadable batches."""
 
 
 class Replication(NamedTuple):

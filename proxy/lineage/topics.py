@@ -19,7 +19,7 @@ from proxy.kafka.reader import (
     offsets_of,
 )
 from proxy.kafka.unreadable import unreadable_batch
-from proxy.lineage.links import NotAllRead, TimeSpan, TracedRecord, Visit
+from proxy.lineage.histories import NotAllRead, TimeSpan, TracedRecord, Visit
 from proxy.protocol.position import NEVER_MS
 
 GROUP: Final = "kafka-delay-proxy-trace"

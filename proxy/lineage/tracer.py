@@ -1,6 +1,6 @@
 """The trace of a record through the topics.
 
-A link is one ingress record of the trace, with its outcome, delivery and control records.
+A history is an ingress record of the trace with its outcome, delivery and control records.
 """
 
 from collections import deque
@@ -16,11 +16,11 @@ from proxy.dead_letters.replay_plan import read_mark, read_mark_key
 from proxy.dispatch.partitioning import partition_of
 from proxy.errors import ProxyError
 from proxy.kafka.access import TopicUnknown
-from proxy.lineage import links
-from proxy.lineage.links import (
+from proxy.lineage import histories
+from proxy.lineage.histories import (
     Control,
     End,
-    Link,
+    History,
     NotAllRead,
     Request,
     TimeSpan,
@@ -34,7 +34,7 @@ from proxy.protocol.outcomes import APPLIED, DEAD_LETTERED, EXPIRED, MISSED
 from proxy.protocol.request_reader import RequestReader
 
 MOST_STEPS_BACK: Final = 10_000
-MOST_LINKS: Final = 1_000
+MOST_HISTORIES: Final = 1_000
 MOST_CONTROLS: Final = 20
 MOST_CHECKS: Final = 1_000
 MOST_RETRIES: Final = 100
@@ -92,7 +92,10 @@ def find_beginning(topics: KafkaTopics, named: Origin, ingress: str, bootstrap: 
 
 def refuse_unrecorded(trace: Trace, there: range, outcomes: str) -> None:
     """Raise NoSuchRecord if nothing is known about the record."""
-    if any(link.record or link.ended_ms is not None for link in trace.links) or not trace.is_whole:
+    if (
+        any(history.record or history.ended_ms is not None for history in trace.histories)
+        or not trace.is_whole
+    ):
         return
     named = trace.named
     if named.offset in there:
@@ -138,23 +141,23 @@ class Spans:
     def near(self, topic: str, time_ms: int) -> list[TimeSpan]:
         return self.between(topic, time_ms, time_ms)
 
-    def ends(self, link: Link) -> Iterator[list[TimeSpan]]:
-        """Yield lists of spans in which a link's outcome or delivery may lie.
+    def ends(self, history: History) -> Iterator[list[TimeSpan]]:
+        """Yield lists of spans in which the outcome or delivery of a history may lie.
 
         The first list has the partitions to which the keys map now. The second list has all
         others, because a record may have been written when its topic had fewer partitions."""
-        record, request = link.record, link.request
+        record, request = history.record, history.request
         from_ms = None if record is None else record.timestamp_ms - CLOCKS_APART_MS
-        outcomes = self._by_key(self._names.outcomes, str(link.origin).encode(), from_ms)
+        outcomes = self._by_key(self._names.outcomes, str(history.origin).encode(), from_ms)
         target = [] if request is None else self._target(request)
         for choice in zip_longest(outcomes, target):
             if there := [span for span in choice if span is not None and span.partitions]:
                 yield there
 
-    def controls(self, link: Link) -> list[TimeSpan]:
-        record, ended_ms = link.record, link.ended_ms
+    def controls(self, history: History) -> list[TimeSpan]:
+        record, ended_ms = history.record, history.ended_ms
         from_ms = ended_ms
-        if record is not None and (link.is_half or record.header(header.HOP_FROM) is not None):
+        if record is not None and (history.is_half or record.header(header.HOP_FROM) is not None):
             from_ms = record.timestamp_ms
         return self.between(self._names.outcomes, from_ms, ended_ms)
 
@@ -218,22 +221,22 @@ class Tracer:
         if not self._topics.partitions_of(self._names.outcomes):
             trace.unknown.append(f"All outcomes: there is no topic {self._names.outcomes}.")
         try:
-            self._follow_chain(trace, origin)
+            self._follow_all(trace, origin)
         except NotAllRead as late:
             trace.is_whole = False
-            trace.unknown.append(f"What came after this. {late}")
+            trace.unknown.append(f"What came after the last step. {late}")
         unread = self._topics.unread()
         trace.unknown += unread
         trace.is_whole = trace.is_whole and not unread
         return trace
 
-    def _follow_chain(self, trace: Trace, origin: Origin) -> None:
+    def _follow_all(self, trace: Trace, origin: Origin) -> None:
         if self._took_no_place(origin):
             self._follow(trace, origin)
             return
         root = self._root(trace, origin)
         self._follow(trace, root)
-        if origin not in {link.origin for link in trace.links}:
+        if origin not in {history.origin for history in trace.histories}:
             trace.unknown.append(f"How the record went on from {root} to {origin}.")
             self._follow(trace, origin)
 
@@ -243,24 +246,25 @@ class Tracer:
             record = self._topics.at(origin)
             self._ingested[origin] = None
             if record is not None:
-                request = links.read_request(record, self._reader)
+                request = histories.read_request(record, self._reader)
                 self._ingested[origin] = Ingested(record.without_value(), request)
         return self._ingested[origin]
 
     def _root(self, trace: Trace, origin: Origin) -> Origin:
-        """Return the first record of the chain."""
+        """Return the first record of the trace."""
         root, seen = origin, {origin}
         while (before := self._before(trace, root)) is not None and before not in seen:
             seen.add(before)
             root = before
             if len(seen) > MOST_STEPS_BACK:
-                trace.unknown.append(f"What was before {before}: the chain is too long.")
+                most = f"a trace goes back at most {MOST_STEPS_BACK:,} records"
+                trace.unknown.append(f"What was before {before}, because {most}.")
                 break
         return root
 
     def _before(self, trace: Trace, origin: Origin) -> Origin | None:
         here = self._read(origin)
-        before = None if here is None else links.predecessor_of(here.record)
+        before = None if here is None else histories.predecessor_of(here.record)
         if here is None or before is None:
             return None
         if here.record.header(header.HOP_FROM) is not None:
@@ -288,199 +292,214 @@ class Tracer:
     def _took_no_place(self, origin: Origin) -> bool:
         """Whether the record at `origin` is a move that came too late."""
         found = self._read(origin)
-        if found is None or not links.is_move(found.record):
+        if found is None or not histories.is_move(found.record):
             return False
-        link = Link(origin, links.INGESTED, *found)
-        self._find_end(link)
-        return link.end is not None and link.end.what == MISSED
+        history = History(origin, histories.INGESTED, *found)
+        self._find_end(history)
+        return history.end is not None and history.end.what == MISSED
 
     def _follow(self, trace: Trace, start: Origin) -> None:
-        coming = deque([Link(start, links.INGESTED)])
-        seen = {link.origin for link in trace.links}
+        coming = deque([History(start, histories.INGESTED)])
+        seen = {history.origin for history in trace.histories}
         while coming:
-            link = coming.popleft()
-            if link.origin in seen:
+            history = coming.popleft()
+            if history.origin in seen:
                 continue
-            if len(trace.links) >= MOST_LINKS:
-                trace.unknown.append(f"What came after: trace {link.origin} shows it.")
+            if len(trace.histories) >= MOST_HISTORIES:
+                most = f"a trace has at most {MOST_HISTORIES:,} records"
+                trace.unknown.append(
+                    f"What came from {history.origin} on, because {most}. To see more, trace "
+                    f"{history.origin}."
+                )
                 return
-            seen.add(link.origin)
-            coming.extend(self._look(trace, link))
+            seen.add(history.origin)
+            coming.extend(self._look(trace, history))
 
-    def _look(self, trace: Trace, link: Link) -> list[Link]:
-        """Complete a link, and return the links that follow it."""
-        trace.links.append(link)
-        if (ingested := self._read(link.origin)) is not None:
-            link.record, link.request = ingested
-        self._find_end(link)
-        self._find_controls(link)
-        self._find_checks(link)
-        if link.delivery is not None:
-            return self._retries(link, link.delivery)
-        if link.end is not None and link.end.what in {DEAD_LETTERED, EXPIRED}:
-            return self._replay(link, link.end)
-        goes_on = link.record is None if link.end is None else link.end.is_hop
-        return self._successor(trace, link) if goes_on else []
+    def _look(self, trace: Trace, history: History) -> list[History]:
+        """Complete a history, and return the histories that follow it."""
+        trace.histories.append(history)
+        if (ingested := self._read(history.origin)) is not None:
+            history.record, history.request = ingested
+        self._find_end(history)
+        self._find_controls(history)
+        self._find_checks(history)
+        if history.delivery is not None:
+            return self._retries(history, history.delivery)
+        if history.end is not None and history.end.what in {DEAD_LETTERED, EXPIRED}:
+            return self._replay(history, history.end)
+        goes_on = history.record is None if history.end is None else history.end.is_hop
+        return self._successor(trace, history) if goes_on else []
 
-    def _find_end(self, link: Link) -> None:
-        """Find the link's outcome or delivery. If its successor is known, look first near the
+    def _find_end(self, history: History) -> None:
+        """Find the history's outcome or delivery. If its successor is known, look first near the
         successor's time."""
-        origin, key = link.origin, str(link.origin).encode()
+        origin, key = history.origin, str(history.origin).encode()
 
         def is_end(record: TracedRecord) -> bool:
             if record.place.topic == self._names.outcomes:
                 if record.key == key:
-                    link.end = links.outcome_in(record)
-                    link.unreadable = record.place if link.end is None else None
-            elif links.is_end_of(record, origin, as_letter=False):
-                link.delivery = record.without_value()
-            return link.ended_ms is not None
+                    history.end = histories.outcome_in(record)
+                    history.unreadable = record.place if history.end is None else None
+            elif histories.is_end_of(record, origin, as_letter=False):
+                history.delivery = record.without_value()
+            return history.ended_ms is not None
 
         if (after := self._successors.get(origin)) and (successor := self._read(after)):
             near = self._spans.near(self._names.outcomes, successor.record.timestamp_ms)
             self._topics.search(near, is_end)
-        for spans in self._spans.ends(link):
-            if link.ended_ms is None:
+        for spans in self._spans.ends(history):
+            if history.ended_ms is None:
                 self._topics.search(spans, is_end)
 
-    def _successor(self, trace: Trace, link: Link) -> list[Link]:
-        """Return the next record of the chain that still exists. The timestamps of a successor and
+    def _successor(self, trace: Trace, history: History) -> list[History]:
+        """Return the next record of the trace that still exists. The timestamps of a successor and
         of the old record's outcome are near each other, because one transaction wrote both."""
-        origin, ended_ms = link.origin, link.ended_ms
+        origin, ended_ms = history.origin, history.ended_ms
         later: list[Origin] = []
 
         def goes_on(record: TracedRecord) -> bool:
-            if links.is_successor_of(record, origin, is_half=link.is_half):
-                link.successor = record.place
+            if histories.is_successor_of(record, origin, is_half=history.is_half):
+                history.successor = record.place
             elif record.text(header.FIRST_ORIGIN) == str(origin):
                 later.append(record.place)
             is_past = ended_ms is None or record.timestamp_ms > ended_ms + CLOCKS_APART_MS
-            return link.successor is not None or (is_past and bool(later))
+            return history.successor is not None or (is_past and bool(later))
 
-        link.successor = self._successors.get(origin)
-        if link.end is not None and link.end.is_move:
-            link.successor = link.end.next_origin
-        if link.successor is None:
+        history.successor = self._successors.get(origin)
+        if history.end is not None and history.end.is_move:
+            history.successor = history.end.next_origin
+        if history.successor is None:
             from_ms = None if ended_ms is None else ended_ms - CLOCKS_APART_MS
             span = TimeSpan(origin.topic, from_ms, None, (origin.partition,))
             self._topics.search([span], goes_on)
-        if link.successor is not None:
-            return [Link(link.successor, links.AFTER_A_GAP if link.end is None else links.HOPPED)]
-        if link.end is not None:
+        if history.successor is not None:
+            return [
+                History(
+                    history.successor,
+                    histories.AFTER_A_GAP if history.end is None else histories.HOPPED,
+                )
+            ]
+        if history.end is not None:
             trace.unknown.append(f"What came right after {origin}: its successor was not found.")
-        return [Link(place, links.AFTER_A_GAP) for place in later[:1]]
+        return [History(place, histories.AFTER_A_GAP) for place in later[:1]]
 
-    def _find_controls(self, link: Link) -> None:
-        """Find the control records that decided about the link. If the link is itself a control
-        record, find the outcome of the record that it ended."""
-        request, end = link.request, link.end
+    def _find_controls(self, history: History) -> None:
+        """Find the control records that decided about a record. For a control record, find the
+        outcome of the record that it ended."""
+        request, end = history.request, history.end
         if request is not None and request.is_control:
-            self._find_ended(link)
+            self._find_ended(history)
             return
-        if not (link.is_half or (end is not None and end.what in links.BY_ANOTHER)):
+        if not (history.is_half or (end is not None and end.what in histories.BY_ANOTHER)):
             return
-        first = link.origin if link.record is None else links.hop_from(link.record) or link.origin
+        first = (
+            history.origin
+            if history.record is None
+            else histories.hop_from(history.record) or history.origin
+        )
 
         def note(record: TracedRecord) -> bool:
-            found = links.outcome_in(record)
+            found = histories.outcome_in(record)
             if found is not None and found.what == APPLIED and found.origin.offset > first.offset:
-                control = self._control(link, found)
-                link.controls += [] if control is None else [control]
-            return len(link.controls) >= MOST_CONTROLS
+                control = self._control(history, found)
+                history.controls += [] if control is None else [control]
+            return len(history.controls) >= MOST_CONTROLS
 
-        self._topics.search(self._spans.controls(link), note)
-        link.controls.sort(key=lambda control: control.applied.origin.offset)
+        self._topics.search(self._spans.controls(history), note)
+        history.controls.sort(key=lambda control: control.applied.origin.offset)
 
-    def _control(self, link: Link, applied: End) -> Control | None:
-        """Return the control record that has the outcome `applied`, if it acted on the link's
-        record by id or origin."""
-        ident = _ident(link)
-        by_id = ident is not None and links.is_about(applied, link.origin, ident)
-        if not by_id and not links.is_about(applied, link.origin, None):
+    def _control(self, history: History, applied: End) -> Control | None:
+        """Return the control record with the outcome `applied`, if it acted on the history's record
+        by id or origin."""
+        ident = _ident(history)
+        by_id = ident is not None and histories.is_about(applied, history.origin, ident)
+        if not by_id and not histories.is_about(applied, history.origin, None):
             return None
         ingested = self._read(applied.origin)
         if by_id or ingested is None:
             kind = None if ingested is None else ingested.request.kind
             return Control(applied, kind) if by_id else None
-        names = {str(link.origin), link.record and link.record.text(header.FIRST_ORIGIN)}
+        names = {str(history.origin), history.record and history.record.text(header.FIRST_ORIGIN)}
         recalled = applied.origin._replace(offset=ingested.request.recalled or 0)
         is_its = ingested.request.kind == "recall" and str(recalled) in names
         return Control(applied, ingested.request.kind) if is_its else None
 
-    def _find_ended(self, link: Link) -> None:
-        end, ident = link.end, _ident(link)
-        recalled = None if link.request is None else link.request.recalled
+    def _find_ended(self, history: History) -> None:
+        end, ident = history.end, _ident(history)
+        recalled = None if history.request is None else history.request.recalled
         if end is None or end.what != APPLIED or (ident is None and recalled is None):
             return
 
         def note(record: TracedRecord) -> bool:
-            found = links.outcome_in(record)
+            found = histories.outcome_in(record)
             if (
                 found is not None
-                and found.what in links.BY_ANOTHER
-                and found.origin.offset < link.origin.offset
-                and (recalled is not None or links.is_about(found, link.origin, ident))
+                and found.what in histories.BY_ANOTHER
+                and found.origin.offset < history.origin.offset
+                and (recalled is not None or histories.is_about(found, history.origin, ident))
                 and recalled in (None, found.origin.offset)
             ):
-                link.ended_by_it = found
+                history.ended_by_it = found
             return False
 
         self._topics.search(self._spans.near(self._names.outcomes, end.timestamp_ms), note)
 
-    def _find_checks(self, link: Link) -> None:
-        request = link.request
+    def _find_checks(self, history: History) -> None:
+        request = history.request
         if request is None or request.check_topic is None or request.ident is None:
             return
         ident = request.ident
 
         def note(record: TracedRecord) -> bool:
-            if links.is_check_back(record, ident):
-                link.checks.append(record.without_value())
-            return len(link.checks) >= MOST_CHECKS
+            if histories.is_check_back(record, ident):
+                history.checks.append(record.without_value())
+            return len(history.checks) >= MOST_CHECKS
 
-        from_ms = None if link.record is None else link.record.timestamp_ms
-        until_ms = link.controls[0].applied.timestamp_ms if link.controls else link.ended_ms
+        from_ms = None if history.record is None else history.record.timestamp_ms
+        until_ms = (
+            history.controls[0].applied.timestamp_ms if history.controls else history.ended_ms
+        )
         self._topics.search(self._spans.between(request.check_topic, from_ms, until_ms), note)
 
-    def _replay(self, link: Link, end: End) -> list[Link]:
+    def _replay(self, history: History, end: End) -> list[History]:
 
         def is_letter(record: TracedRecord) -> bool:
-            if links.is_end_of(record, link.origin, as_letter=True):
-                link.letter = record.without_value()
-            return link.letter is not None
+            if histories.is_end_of(record, history.origin, as_letter=True):
+                history.letter = record.without_value()
+            return history.letter is not None
 
         names = self._names
         self._topics.search(self._spans.near(names.dead_letters, end.timestamp_ms), is_letter)
-        if link.letter is None:
+        if history.letter is None:
             return []
-        place = Place(*link.letter.place[1:])
+        place = Place(*history.letter.place[1:])
 
         def note(record: TracedRecord) -> bool:
             key = read_mark_key(record.key)
             if key is not None and key[1] == place:
-                link.replay = read_mark(record.value, record.timestamp_ms)
+                history.replay = read_mark(record.value, record.timestamp_ms)
             return False
 
-        written_ms = link.letter.timestamp_ms
+        written_ms = history.letter.timestamp_ms
         self._topics.search(self._spans.between(names.replay_marks, written_ms, None), note)
-        again = None if link.replay is None else read_origin(link.replay.replayed_as)
-        return [] if again is None else [Link(again, links.REPLAYED)]
+        again = None if history.replay is None else read_origin(history.replay.replayed_as)
+        return [] if again is None else [History(again, histories.REPLAYED)]
 
-    def _retries(self, link: Link, delivery: TracedRecord) -> list[Link]:
-        group = None if link.record is None else link.record.header(header.RETRY_GROUP)
-        found: list[Link] = []
+    def _retries(self, history: History, delivery: TracedRecord) -> list[History]:
+        group = None if history.record is None else history.record.header(header.RETRY_GROUP)
+        found: list[History] = []
 
         def note(record: TracedRecord) -> bool:
-            if links.is_retry_of(record, delivery, group):
-                found.append(Link(record.place, links.RETRIED))
+            if histories.is_retry_of(record, delivery, group):
+                found.append(History(record.place, histories.RETRIED))
             return len(found) >= MOST_RETRIES
 
         self._topics.search(self._spans.retries(delivery, self._retries_within_ms), note)
         return found
 
 
-def _ident(link: Link) -> bytes | None:
-    if link.request is not None:
-        return link.request.ident
-    ident = None if link.end is None else link.end.ident
+def _ident(history: History) -> bytes | None:
+    if history.request is not None:
+        return history.request.ident
+    ident = None if history.end is None else history.end.ident
     return None if ident is None else ident.encode()

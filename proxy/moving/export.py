@@ -306,9 +306,8 @@ def _places(committed: Sequence[TopicPartition]) -> list[tuple[int, str | None]]
 def _taken(shard: Shard, end: int, *, is_still: bool) -> ExportedPartition:
     """Return the position that the export takes.
 
-    If the group has committed meanwhile (`is_still` is False), the records after the exported
-    position may be rewrites of records that are exported as pending. Then no record after this
-    position is exported."""
+    If the group has committed since then (`is_still` is False), no record after this position is
+    exported: it may be the rewrite of a record that is exported as pending."""
     at = shard.position
     read_to = max(end, at.next_offset) if is_still else at.next_offset
     return ExportedPartition(shard.ingress.number, at.next_offset, at.watermark_ms, read_to)

@@ -104,7 +104,7 @@ class ExportedRecord(NamedTuple):
         return next((raw for name, raw in reversed(self.headers) if name == ID), None)
 
     def to_json(self) -> str:
-        """Return the record's line. An import does not read the line's `id`: people do."""
+        """Return the record's line. Its `id` is for people. Imports do not read it."""
         fields: dict[str, Any] = {
             "origin": self.origin,
             "due": self.due_ms,
@@ -186,7 +186,7 @@ class ExportReader:
             self._taken(line)
             self.records += 1
             yield record
-        raise ExportDamaged(self._name, "it ends without its last line")
+        raise ExportDamaged(self._name, "its last line is missing")
 
     def _taken(self, line: bytes) -> bytes:
         self._digest.update(line)
@@ -195,9 +195,9 @@ class ExportReader:
     def _end(self, trailer: dict[str, Any]) -> None:
         sha256 = self._digest.hexdigest()
         if (trailer["records"], trailer["sha256"]) != (self.records, sha256):
-            raise ValueError("its last line does not fit what precedes it")
+            raise ValueError("its last line does not fit the lines before it")
         if next(self._lines, b""):
-            raise ValueError("it goes on after its last line")
+            raise ValueError("it has more lines after its last line")
         self.sha256 = sha256
 
 

@@ -111,7 +111,7 @@ class IngressRefused(ProxyError):
     def __init__(self, detail: str, done: int) -> None:
         super().__init__(
             f"The ingress refused records after {done:,} were scheduled: {detail}.",
-            "Mend the cause, and run the same command again. It goes on there.",
+            "Mend the cause, and run the same command again. It goes on after these records.",
         )
 
 

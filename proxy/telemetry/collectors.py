@@ -24,7 +24,7 @@ LONGEST_NAME: Final = 249
 
 
 class BoundedNames:
-    """Numbers for the first `most` names. All later names always share one more number."""
+    """Numbers for the first `most` names. All later names share one further number."""
 
     def __init__(self, most: int) -> None:
         self.most = most

@@ -142,7 +142,7 @@ class Metrics:
         )
         self.sessions_lost = self._counter(
             "sessions_lost",
-            "Sessions with the broker that a worker dropped. It then recovers from the broker.",
+            "Sessions with the broker that a worker dropped. The worker recovers from the broker.",
         )
         self._throttled = self._counter(
             "throttled_seconds",

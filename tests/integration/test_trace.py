@@ -12,7 +12,7 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 from kafka_delay import Received, RetryConsumer
 from proxy.config.settings import Settings
 from proxy.dead_letters.letter import read_origin
-from proxy.lineage.links import NotAllRead, TimeSpan
+from proxy.lineage.histories import NotAllRead, TimeSpan
 from proxy.lineage.topics import KafkaTopics
 from tests.integration.tracing import await_state, in_ingress, place, run_command, trace
 from tests.support.installation.installation import Installation

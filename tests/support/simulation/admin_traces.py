@@ -33,5 +33,5 @@ class MadeUpTraces:
             Step(1_000, "ingested", named, "for orders", named, 6_000),
             Step(2_000, "pending", named, "", named, 6_000),
         ]
-        unknown = [] if self.is_whole else ["What came after this."]
+        unknown = [] if self.is_whole else ["What came after the last step."]
         return Story(named, "pending", named, None, steps, unknown, self.is_whole)

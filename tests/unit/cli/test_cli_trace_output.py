@@ -42,9 +42,10 @@ def test_a_step_says_its_times_in_words(step: Step, words: str) -> None:
 
 def test_a_story_cut_short_says_how_to_hear_more(capsys: pytest.CaptureFixture[str]) -> None:
     steps = [Step(NOW_MS, "ingested", HERE, "for orders", HERE)]
-    story = Story(HERE, "unknown", HERE, None, steps, ["What came after this."], is_whole=False)
+    unknown = ["What came after the last step."]
+    story = Story(HERE, "unknown", HERE, None, steps, unknown, is_whole=False)
     say_story(story)
     out = capsys.readouterr().out
     assert f"{HERE}: unknown" in out
-    assert "Unknown:\n  What came after this." in out
+    assert "Unknown:\n  What came after the last step." in out
     assert "--timeout" in out

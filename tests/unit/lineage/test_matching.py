@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.dead_letters.letter import Origin
-from proxy.lineage.links import End, TracedRecord, is_about, is_retry_of
+from proxy.lineage.histories import End, TracedRecord, is_about, is_retry_of
 from proxy.protocol.body import Headers
 
 FIRST = Origin("orders", 2, 7)

@@ -8,7 +8,7 @@ from proxy.dead_letters.letter import Origin, Place
 from proxy.dead_letters.replay_plan import mark_key
 from proxy.dispatch.release_control import UNTIL_RESUMED_MS
 from proxy.lineage.story import Step, Story
-from proxy.lineage.tracer import MOST_LINKS
+from proxy.lineage.tracer import MOST_HISTORIES
 from proxy.protocol.body import Headers
 from tests.support.hostile_json import HOSTILE
 from tests.unit.lineage.traced_topics import NAMES, START_MS, TracedSite, told
@@ -267,7 +267,7 @@ def test_of_two_replays_of_a_letter_each_goes_on_as_its_own_record(site: TracedS
     one, other = site.replayed(letter), site.replayed(letter)
     site.hopped(other)
     after = site.hopped(one)
-    assert site.trace(one).links[-1].origin == after
+    assert site.trace(one).histories[-1].origin == after
 
 
 def test_outcome_of_a_deleted_record_is_looked_for_where_its_successor_was_written(
@@ -341,7 +341,7 @@ def test_what_is_known_is_told_when_the_time_is_over(site: TracedSite) -> None:
     trace = site.trace(first)
     story = site.story(first)
     assert not trace.is_whole
-    assert [link.origin.offset for link in trace.links] == [0, 1]
+    assert [history.origin.offset for history in trace.histories] == [0, 1]
     assert trace.unknown[-1].endswith(
         "The time limit was reached before timer.outcomes, orders had been read."
     )
@@ -387,12 +387,13 @@ def test_what_lies_before_the_record_is_not_read(site: TracedSite) -> None:
 
 def test_chain_that_is_very_long_is_cut_with_the_place_where_it_goes_on(site: TracedSite) -> None:
     origin = site.ingest(topic="orders", delay="300d")
-    for _ in range(MOST_LINKS + 1):
+    for _ in range(MOST_HISTORIES + 1):
         site.passes(60_001 * 2)
         last, origin = origin, site.hopped(origin)
     trace = site.trace(Origin(NAMES.ingress, 0, 0))
-    assert len(trace.links) == MOST_LINKS
-    assert trace.unknown == [f"What came after: trace {last} shows it."]
+    assert len(trace.histories) == MOST_HISTORIES
+    why = f"a trace has at most {MOST_HISTORIES:,} records"
+    assert trace.unknown == [f"What came from {last} on, because {why}. To see more, trace {last}."]
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -15,7 +15,7 @@ from proxy.dead_letters.replay_plan import Edits, Mark, mark_key, requests_of
 from proxy.dispatch.dispatcher import delivery_headers
 from proxy.dispatch.hops import moved, successor
 from proxy.dispatch.partitioning import partition_of
-from proxy.lineage.links import NotAllRead, TimeSpan, Trace, TracedRecord, Visit
+from proxy.lineage.histories import NotAllRead, TimeSpan, Trace, TracedRecord, Visit
 from proxy.lineage.story import Story, Storyteller
 from proxy.lineage.topics import KafkaTopics
 from proxy.lineage.tracer import Tracer

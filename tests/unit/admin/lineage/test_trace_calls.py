@@ -38,7 +38,7 @@ def test_what_was_not_read_in_time_is_said() -> None:
     code, told = made.ask(f"{PATH}?wait=1s&retries_within=2h")
     assert made.traces.asked == [(HERE, 1, 7_200_000)]
     assert (code, told["is_whole"]) == (200, False)
-    assert told["unknown"] == ["What came after this."]
+    assert told["unknown"] == ["What came after the last step."]
 
 
 @pytest.mark.parametrize(

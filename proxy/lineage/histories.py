@@ -192,9 +192,9 @@ class Control(NamedTuple):
 
 
 @dataclass(slots=True)
-class Link:
-    """One ingress record of the chain. It is filled step by step, and shown even when the time
-    runs out before it is complete."""
+class History:
+    """One ingress record of a trace, with the records of other topics that name it as origin. It is
+    filled step by step, and shown even if the time runs out before it is complete."""
 
     origin: Origin
     arrival: str
@@ -226,10 +226,10 @@ class Link:
 
 @dataclass(slots=True)
 class Trace:
-    """All records of a chain, the first origin first."""
+    """The histories of related ingress records, the first origin first."""
 
     named: Origin
-    links: list[Link] = field(default_factory=list)
+    histories: list[History] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     is_whole: bool = True
     """Whether all topics could be read within the limits."""
@@ -258,9 +258,9 @@ def is_successor_of(record: TracedRecord, origin: Origin, *, is_half: bool) -> b
 
 
 def predecessor_of(record: TracedRecord) -> Origin | None:
-    """Return the place of the record from which an ingress record was made, by a hop, a replay or a
-    retry. For a retry, that is the delivery at which the consumer first failed, or the delivery's
-    origin if the retry names only that."""
+    """Return the place of the record from which an ingress record was made, by a hop, the replay of
+    a dead letter, or a retry. For a retry, it is the delivery at which the consumer first failed.
+    If the retry does not name this delivery, it is the delivery's origin."""
     if record.header(header.HOP_FROM) is not None:
         return hop_from(record)
     is_retry = bool(record.header(header.RETRY_GROUP))
