@@ -191,7 +191,7 @@ def test_the_table_names_what_got_worse_beyond_the_noise(tmp_path: Path) -> None
 
 
 def test_the_table_says_plainly_that_there_is_nothing_to_compare_with() -> None:
-    assert "no committed result of this machine kind (AMD EPYC, 2 cores)" in shown(report(), None)
+    assert "no report of such a machine (AMD EPYC, 2 cores)" in shown(report(), None)
 
 
 @pytest.mark.parametrize(
