@@ -19,7 +19,7 @@ def packaged(root: Path, folder: Path, version: str) -> str:
     """Package the chart. Raise Fault if its archive lacks a file or has another version.
 
     `CHART_IMAGE` names the image that the published chart installs by default, with its registry.
-    `CHART_HOME` is the address of the site, and `CHART_SOURCE` of the repository.
+    `CHART_HOME` is the address of the site, and `SOURCE_URL` of the repository.
     """
     source = root / "helm" / NAME
     published = folder / NAME
@@ -53,7 +53,7 @@ def _address(chart: Path) -> None:
     with (chart / "Chart.yaml").open("a", encoding="utf-8") as about:
         if home := environ.get("CHART_HOME"):
             yaml.safe_dump({"home": home}, about)
-        if source := environ.get("CHART_SOURCE"):
+        if source := environ.get("SOURCE_URL"):
             yaml.safe_dump({"sources": [source]}, about)
 
 

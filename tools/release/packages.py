@@ -1,6 +1,7 @@
 """Wheels and source archives, built twice to the same bytes."""
 
 import hashlib
+import re
 import shutil
 import sys
 import tarfile
@@ -11,6 +12,7 @@ from os import environ
 from pathlib import Path
 from typing import Final
 
+from tools.release import versions
 from tools.release.findings import Fault, output_of
 
 NOT_COPIED: Final = (".git", ".venv", "build", "dist", "__pycache__", ".*_cache", ".hypothesis")
@@ -18,26 +20,36 @@ EARLIEST: Final = "1580601600"
 """The time in archives if SOURCE_DATE_EPOCH is not set. Hatchling has the same default."""
 EXPECTED: Final = 4
 """Number of packages: a wheel and a source archive of the service, and the same of the client."""
+RELATIVE_LINK: Final = re.compile(r"\]\((?![a-z]+:|#)([^)]+)\)")
 
 
 def built_twice(root: Path, folder: Path) -> str:
     """Build all packages into `folder`. Raise Fault if a second build differs.
 
-    The second build takes a copy whose files have other times and other rights.
+    The second build takes a copy whose files have other times and other rights. In both builds the
+    links of README.md begin with `SOURCE_URL`, if it is set, because an index shows this page too.
     """
     with tempfile.TemporaryDirectory(prefix="release-") as elsewhere:
-        copy = Path(elsewhere, "copy")
-        shutil.copytree(
-            root, copy, ignore=shutil.ignore_patterns(*NOT_COPIED), copy_function=_as_others_have_it
-        )
-        _build(root, folder)
-        _build(copy, Path(elsewhere, "again"))
+        ignored = shutil.ignore_patterns(*NOT_COPIED)
+        for name, copy_file in (("first", shutil.copy2), ("again", _as_others_have_it)):
+            copy = Path(elsewhere, "copy", name)
+            shutil.copytree(root, copy, ignore=ignored, copy_function=copy_file)
+            address_links(copy)
+            _build(copy, folder if name == "first" else Path(elsewhere, name))
         if unlike := differing(folder, Path(elsewhere, "again")):
             raise Fault(f"A second build differs: {'; '.join(unlike)}.")
     made = sorted(folder.iterdir())
     if len(made) != EXPECTED:
         raise Fault(f"{EXPECTED} files were expected, not {[one.name for one in made]}.")
     return f"{len(made)} files, the same bytes twice"
+
+
+def address_links(copy: Path) -> None:
+    """Make the links of README.md absolute, to the files at the tag of this version."""
+    if source := environ.get("SOURCE_URL"):
+        page, target = copy / "README.md", f"{source}/blob/v{versions.agreed(copy)}"
+        text = page.read_text("utf-8")
+        page.write_text(RELATIVE_LINK.sub(rf"]({target}/\1)", text), "utf-8")
 
 
 def differing(first: Path, second: Path) -> list[str]:

@@ -85,6 +85,22 @@ def _wheel(folder: Path, content: bytes) -> None:
         wheel.writestr(zipfile.ZipInfo("other.py"), content)
 
 
+def test_readme_of_a_package_links_to_the_files_of_its_version(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = copy / "README.md"
+    page.write_text("[a](docs/guide.md#when) [b](#there) [c](https://c.example/)", "utf-8")
+    packages.address_links(copy)
+    assert "(docs/guide.md#when)" in page.read_text("utf-8")
+    monkeypatch.setenv("SOURCE_URL", "https://forge.example/owner/repository")
+    packages.address_links(copy)
+    files = f"https://forge.example/owner/repository/blob/v{versions.agreed(copy)}"
+    assert (
+        page.read_text("utf-8")
+        == f"[a]({files}/docs/guide.md#when) [b](#there) [c](https://c.example/)"
+    )
+
+
 def test_one_changed_byte_in_a_second_build_is_found_with_its_file(tmp_path: Path) -> None:
     for name, content in {"first": b"12", "same": b"12", "changed": b"13"}.items():
         _wheel(tmp_path / name, content)
@@ -164,7 +180,7 @@ def test_published_chart_has_the_image_and_the_addresses_of_its_publisher(
 ) -> None:
     monkeypatch.setenv("CHART_IMAGE", "registry.example/Owner/Repository")
     monkeypatch.setenv("CHART_HOME", "https://owner.example/site")
-    monkeypatch.setenv("CHART_SOURCE", "https://forge.example/owner/repository")
+    monkeypatch.setenv("SOURCE_URL", "https://forge.example/owner/repository")
     artifacts.packaged(REPOSITORY, tmp_path, versions.agreed(REPOSITORY))
     (archive,) = tmp_path.glob("*.tgz")
     shutil.unpack_archive(archive, tmp_path)
