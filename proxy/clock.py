@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 CONFIRMED_AFTER_MS: Final = 60_000
-"""If the broker's time is unknown, a jump of the wall clock is believed once it lasts this long."""
+"""If the broker's time is unknown, a jump of the wall clock is believed after this time."""
 
 
 def wall_clock_ms() -> int:
@@ -41,8 +41,8 @@ class Moment(NamedTuple):
 
 
 class Clock:
-    """Follows the wall clock, unless that is over `max_step_ms` ahead of the broker's time. If the
-    broker's time is unknown, the last time plus the monotonic time since then takes its place."""
+    """Follows the wall clock, unless that is over `max_step_ms` ahead of the broker's time. If this
+    is unknown, this clock's last time plus the monotonic time since then stands for it."""
 
     def __init__(
         self,

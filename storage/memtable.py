@@ -227,7 +227,7 @@ class Memtable:
     """Entries not yet on disk. Beyond the horizon they are columns, which take half the memory."""
 
     def __init__(self, numbers: TargetNumbers, scanned_ms: int, phase_ms: int = 0) -> None:
-        """Create an empty memtable. By `phase_ms`, stores move their horizons at other times."""
+        """Create an empty memtable. `phase_ms` spreads the times at which stores move horizons."""
         self.first_offset: int | None = None
         self.last_offset = -1
         self.counts = no_counts(numbers)

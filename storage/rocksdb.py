@@ -256,7 +256,7 @@ MOST_PIECES = 4096
 
 
 class WrittenPieces:
-    """The distribution of written entries, in pieces. Above MOST_PIECES all are joined in pairs."""
+    """Firing times of written entries, as pieces. Above MOST_PIECES, all are joined in pairs."""
 
     def __init__(self, pieces: Sequence[Piece] = ()) -> None:
         self._pieces = list(pieces)

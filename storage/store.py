@@ -186,8 +186,8 @@ class Store(Protocol):
     def maintain(self, next_offset: int, budget_entries: int) -> bool:
         """Do one bounded step of work. Return whether more work is left.
 
-        Offsets below `next_offset` are committed and were put, except during a replay. `covered`
-        never exceeds `next_offset`. Raises StorageFull. The next call repeats the write."""
+        Offsets below `next_offset` are committed, and their entries were put. `covered` grows to
+        `next_offset` at most. Raises StorageFull. The next call repeats the write."""
 
     def request_flush(self) -> None: ...
 

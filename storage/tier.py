@@ -46,7 +46,7 @@ class DiskTier(Protocol):
         """Return the first entries that fire by `until_ms`. The first may exceed `max_bytes`."""
 
     def next_fires_ms(self, until_ms: int) -> int | None:
-        """Return the earliest firing time. If it is after `until_ms`, return it or None."""
+        """Return the earliest firing time. May return None if it is after `until_ms`."""
 
     def forget(self, ended: Key) -> None:
         """Remove entries at or below the new watermark from the counts."""
@@ -91,7 +91,7 @@ class Opening:
     files: Files
 
     def ledger(self, checkpoint: Checkpoint, bound: dict[str, int]) -> Ledger:
-        """Return the initial ledger. Raises StoreMismatch if `bound` has changed, StoreDamaged."""
+        """Return the first ledger. Raises StoreDamaged, or StoreMismatch if `bound` has changed."""
         at = self.committed
         ended = (checkpoint.watermark_ms, checkpoint.cursor)
         refuse_ahead(self.folder, checkpoint.covered, ended, at)

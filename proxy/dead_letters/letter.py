@@ -104,9 +104,9 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class GroupLetter(Letter):
-    """A record of `dlq.<group>`, which the group's consumers gave up. `origin` is the last retry,
-    the ingress record that the proxy wrote to this topic. `target` is the topic from which the
-    consumers first read it."""
+    """A record in `dlq.<group>` that the group's consumers gave up. `origin` is the last retry, the
+    ingress record that the proxy delivered to this topic. `target` is the topic from which the
+    consumers first read the record."""
 
     @property
     def is_ours(self) -> bool:

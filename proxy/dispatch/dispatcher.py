@@ -87,7 +87,7 @@ class Dispatcher:
         return Batch(batch.ingress, deliveries, dead_letters, outcomes, auxiliary, hops)
 
     def is_letter_refused(self, ref: RecordRef, letter: OutgoingRecord, left_out: str) -> bool:
-        """Return whether the topic is known to refuse this dead letter without its `left_out`."""
+        """Return whether the topic is known to refuse the letter, from which `left_out` is cut."""
         refusals, topic = self._refusals, letter.topic
         if ref in refusals.bare or (not left_out and ref in refusals.without_value):
             return True

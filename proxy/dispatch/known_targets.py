@@ -61,7 +61,7 @@ class KnownTargets:
         self.tried: dict[str, TriedSizes] = {}
         """Sizes for topics that have refused a record batch and whose rules may not be read."""
         self.unavailable: dict[str, Mapping[int, str]] = {}
-        """Partitions that cannot be written to now, and why. Other topics have no entry."""
+        """By topic, the partitions that cannot be written to now, and why. Often empty."""
         self.untimely: dict[str, Rejection] = {}
         """Topics that have refused the timestamps of records, and why."""
         self.until_ms: dict[str, int] = {}

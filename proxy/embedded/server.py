@@ -111,7 +111,7 @@ def answers(host: str, port: int, timeout_s: float = 1.0) -> bool:
         return False
 
 
-# Settings of a single node with both roles that starts quickly.
+# Settings of a node that is both broker and controller, and starts quickly.
 
 NODE_ID = 1
 COORDINATOR_PARTITIONS = 4
@@ -130,8 +130,8 @@ PROMPT = {
     # A restarted broker waits this long until the session of the killed broker has ended.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
-    # A controlled stop leaves partitions without a leader, and ending transactions without their
-    # end marker (KAFKA-20734).
+    # A controlled stop leaves partitions without a leader. Transactions that end then get no end
+    # marker (KAFKA-20734).
     "controlled.shutdown.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
@@ -287,7 +287,7 @@ STOP_TIMEOUT_S = 20
 
 
 class GuardedProcess:
-    """A command that the watchdog runs. Ctrl-C does not reach the process group of the two."""
+    """A command that the watchdog runs. Ctrl-C reaches neither the watchdog nor the command."""
 
     def __init__(
         self,

@@ -143,7 +143,7 @@ class StaticMember:
 
     def refuse_twin(self, session_s: float, heartbeat: Callable[[], None]) -> None:
         """Wait until the group has dropped another member of this name. Raises InstanceConflict if
-        it is alive after `session_s`."""
+        that member is still there after `session_s`."""
         if (other := self._other()) is None:
             return
         log.warning(

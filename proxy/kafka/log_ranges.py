@@ -62,7 +62,7 @@ def _ends() -> tuple[OffsetSpec, ...]:
 def _ask(
     admin: AdminClient, topic: str, partitions: Iterable[int], *specs: OffsetSpec
 ) -> dict[int, list[Future[Any]]]:
-    """Ask for offsets. Return the future answers by partition, in the order of `specs`."""
+    """Ask for offsets. Return futures of the answers by partition, in the order of `specs`."""
     places = {partition: TopicPartition(topic, partition) for partition in partitions}
     answers = [
         admin.list_offsets(

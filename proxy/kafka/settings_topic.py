@@ -2,7 +2,7 @@
 
 Its records about served partitions tell a new partition from a partition whose committed offset is
 lost (docs/exactly-once.md#8-never-silently-start-over). For audits these records keep all policies
-by first offset. The committed metadata forget old ones.
+by first offset. The committed metadata forget old policies.
 """
 
 import hashlib

@@ -183,7 +183,7 @@ class SkippedRanges:
 
 class Skipping:
     """Skipped ranges that reading has reached, and stand-ins for their records. Records after the
-    start of such a range are dropped. Those after its end are fetched again."""
+    start of such a range are dropped. Records after its end are fetched again."""
 
     def __init__(self, ranges: SkippedRanges) -> None:
         self._ranges = ranges

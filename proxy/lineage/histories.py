@@ -319,7 +319,7 @@ def is_retry_of(record: TracedRecord, delivery: TracedRecord, group: bytes | Non
 
 
 def is_about(end: End, origin: Origin, ident: bytes | None) -> bool:
-    """Whether an outcome has this id and the partition of `origin`. None finds the outcomes of
-    recalls, which have no id."""
+    """Whether an outcome has this id and the partition of `origin`. Without an id, it finds the
+    outcomes of recalls, which have none."""
     is_same = end.ident == (None if ident is None else text_of(ident))
     return is_same and end.origin[:2] == origin[:2]

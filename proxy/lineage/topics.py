@@ -112,7 +112,7 @@ class KafkaTopics:
         return found[0] if found else None
 
     def search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
-        """Read spans in parallel until `visit` returns True. It may get a record twice."""
+        """Read spans in parallel until `visit` returns True. `visit` may get a record twice."""
         while left := [span for span in spans if span.topic not in self._refused]:
             try:
                 with self._consumer(*(span.topic for span in left)) as consumer:

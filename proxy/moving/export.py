@@ -239,8 +239,8 @@ def _opened(settings: Settings, folder: Path, opened: ExitStack) -> Export:
 
 
 def _has_members(settings: Settings, ask: Callable[[], list[Member]]) -> bool:
-    """Return whether the group has members. First wait until the sessions of stopped members must
-    have ended."""
+    """Return whether the group still has members after the session time-out. Stopped members have
+    left the group by then."""
     until_s = time.monotonic() + session_timeout_ms(settings) / 1000 + MARGIN_S
     while ask():
         if time.monotonic() > until_s:
@@ -250,8 +250,8 @@ def _has_members(settings: Settings, ask: Callable[[], list[Member]]) -> bool:
 
 
 def _policy_in_force(committed: Sequence[TopicPartition], settings: Settings) -> str:
-    """Return the digest of the policy that a served partition has. It is used for partitions that
-    were never served."""
+    """Return the digest of the policy that a served partition has. The export uses it for all
+    partitions that were never served."""
     served = [one for one in committed if one.offset >= 0]
     if not served:
         raise NothingCommitted(settings.group_id, settings.topics.ingress)

@@ -17,7 +17,7 @@ class Moved(NamedTuple):
 
 
 IS_PAUSED: Final = 0
-"""Value of `resumed_ms` while the pause is not over."""
+"""Value of `resumed_ms` while the pause lasts."""
 
 
 class Scheduled(NamedTuple):

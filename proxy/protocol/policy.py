@@ -71,7 +71,7 @@ class Policy:
     marks: tuple[str, ...] = ()
     """Patterns like `reserved`. These hold for retry and dlq topics of groups, too."""
     checks_groups: bool = False
-    """Whether a group must be in `retry_groups` or fit `allow`. False: the policy is older."""
+    """Whether a group must be in `retry_groups` or fit `allow`. False: older than this rule."""
     serves: tuple[str, ...] | None = None
     """The REQUEST_KINDS that are served. None: all."""
     proves_recalls: bool = False

@@ -71,7 +71,7 @@ LOOK_EVERY_S: Final = 0.5
 SLOW_AFTER_S: Final = 1.0
 DOUBLED_AT_MOST: Final = 3
 DOUBLED_FOR_S: Final = 60.0
-"""Each producer replaced in this time doubles SLOW_AFTER_S, as the broker may only be slow."""
+"""Each producer replaced in this time doubles SLOW_AFTER_S, because the broker may just be slow."""
 FLUSH_SLICE_S: Final = 0.25
 ABORT_CALLS: Final = 20
 """At most this many abort calls share CALL_TIMEOUT_S. Each purges records that are queued again."""
@@ -199,7 +199,7 @@ class KafkaTransactions:
         return self.producer.flush(max(0.0, min(timeout_s, left_s)))
 
     def renew_metadata(self, topic: str) -> None:
-        """Let the producer ask for the topic's partitions, which it does every 5 minutes itself."""
+        """Let the producer ask for the topic's partitions. It does so itself every 5 minutes."""
         with suppress(KafkaException):
             self.producer.list_topics(topic, METADATA_TIMEOUT_S)
         self._heartbeat()

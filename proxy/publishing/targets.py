@@ -130,7 +130,7 @@ def _reasons(states: Iterable[PartitionState], least_in_sync: int) -> Iterator[t
 
 
 MISSING_FOR_MS: Final = 5_000
-"""Refusals are asked about again after this time, and so a topic that was created is found."""
+"""The broker is asked about refusals again after this time, which finds created topics."""
 KNOWN_FOR_MS: Final = 60_000
 DOUBTED_AFTER_MS: Final = 5_000
 """After this time an answer is doubted: the topic may have got more partitions."""

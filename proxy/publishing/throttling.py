@@ -90,9 +90,9 @@ class Throttling:
         return bool(self.until_s) and (self.until_s > since_s or self._heard_s >= since_s)
 
     def committed(self, size_bytes: int, began_s: float, took_s: float) -> None:
-        """Note a commit, and adapt the limit. A throttled transaction sets it to the bytes that
-        take `LONG_S` at its pace. If it had at least half of the limit and was slow, it sets it to
-        half its own bytes. A quick transaction of at least half the limit lets the limit grow."""
+        """Note a commit, and adapt the limit. After a throttled transaction the limit is the bytes
+        that take `LONG_S` at its pace. If the transaction was slow and had at least half of the
+        limit, it is half its bytes. A quick one with at least half of the limit raises it."""
         if not self.until_s:
             return
         whole_s = took_s + self.wait_ms() / 1_000

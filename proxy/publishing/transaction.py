@@ -56,9 +56,9 @@ class Publisher:
         group_metadata: object,
         now_ms: int,
     ) -> "Transaction":
-        """Send one transaction. Call its `wait` before the next `publish`. Both raise SessionLost,
-        `wait` also GroupMoved or Throttled. After SessionLost memory is not trusted: the result is
-        unknown or this producer was fenced."""
+        """Send one transaction. Call its `wait` before the next `publish`. `publish` and `wait`
+        raise SessionLost, `wait` also GroupMoved or Throttled. After SessionLost memory is not
+        trusted: the result is unknown or this producer was fenced."""
         transaction = Transaction(self, batches, offsets, group_metadata, now_ms)
         self.last_topics = transaction.topics
         transaction.send()
@@ -67,7 +67,7 @@ class Publisher:
 
 class Transaction:
     """Makes one transaction, again and again while the broker aborts it. Call `send`, then `wait`.
-    Both raise SessionLost, `wait` also GroupMoved and Throttled."""
+    They raise SessionLost, and `wait` also GroupMoved and Throttled."""
 
     def __init__(
         self,

@@ -150,7 +150,7 @@ class FetchedBodies:
 
 
 def _stubbed(entry: Entry) -> Entry:
-    """Return the entry without its body, unless this is of a record at another offset."""
+    """Return the entry without its body, but keep the body of a record at another offset."""
     if has_purpose(entry[3]) and delivery_of(entry).offset != entry[1]:
         return entry
     return (*entry[:3], stub(entry[3]))
@@ -265,7 +265,7 @@ SHARD: Final = re.compile(r"-\d+@[^@]+$")
 OURS: Final = re.compile(rf"^{LOCK_FILE}$|^{MEMBER_FILE}\d+$|{SHARD.pattern}")
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 LOCK_WAIT_S: Final = 30.0
-"""Longest wait for the folder of a shard, while the worker that has lost it still has it."""
+"""Longest wait for a shard's folder that the worker before still has open."""
 
 
 def open_to_others(data_dir: Path) -> Iterator[Path]:
@@ -344,8 +344,8 @@ class LocalState:
                 time.sleep(0.2)
 
     def open_register(self, partition: int, at: Position, covered: int) -> Register:
-        """Open the register of ids. It can be ahead of a RocksDB store, which loses its memory in a
-        crash. Then start an empty register, because a replay would skip ids."""
+        """Open the register of ids. After a crash it can be ahead of a RocksDB store, which loses
+        its memory then. Start an empty register in this case: a replay would skip ids."""
         folder = self._folder(partition) / IDS
         register = open_register(folder, replace(_committed(at), next_offset=covered))
         if register.report.aside is not None:

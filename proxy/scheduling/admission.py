@@ -49,8 +49,8 @@ NEVER_DECIDED: Final = Rejection(
 
 
 class IngestLimits(NamedTuple):
-    """Limits for records that are ingested together. In a replay (`is_replay`) they were ingested
-    before, and a committed transaction has written the outcomes of that."""
+    """Limits for records that are ingested together. In a replay (`is_replay`) they are ingested
+    again, and a committed transaction has written their outcomes before."""
 
     now_ms: int
     max_records: int
@@ -145,7 +145,7 @@ class Admission:
     def _move_rejected(self, message: Message, hop: RejectedHop) -> bool:
         """Let a rejected move replace its entry, so that the record ends with the move. Return
         False if the move has missed. The policy at `hop_from` accepted the entry, so it can read
-        the move's target. It may be forgotten once the entry has ended."""
+        the move's target. This policy may be forgotten once the entry has ended."""
         as_taken = self._readers.read(message, hop.hop_from)
         if isinstance(as_taken, Scheduled):
             return self._move(message.offset(), as_taken)

@@ -55,8 +55,8 @@ class Identities:
         """End of a pause, or IS_PAUSED during the pause -> newest offset that it has held back."""
 
     def load_half_messages(self, at: int) -> None:
-        """Load the half messages of local state. Those below the floor have been decided, so they
-        are removed from the register."""
+        """Load the half messages of local state. Half messages below the floor have been decided,
+        so they are removed from the register."""
         rows = list(self.register.of_kind(IS_HALF_MESSAGE))
         floor = self.position.floor
         self._half_messages.load((row.offset, ident) for ident, row in rows if row.offset >= floor)
@@ -181,7 +181,7 @@ class Identities:
         return row if row.kind & IS_HALF_MESSAGE else None
 
     def commit(self, offset: int, ident: bytes, half: Named, fires_ms: int, *, rolls: bool) -> None:
-        """Commit the half message. The commit's entry takes over its id."""
+        """Commit the half message. The commit's entry takes over the half message's id."""
         self._half_messages.discard(half.offset)
         self.register.link(offset, half.offset, offset, None if rolls else fires_ms)
         kind = ROLLS if rolls else 0

@@ -88,7 +88,7 @@ class Purges:
         return progress is None or (at, key) <= progress
 
     def without_ended(self, entries: list[Entry]) -> tuple[list[Entry], list[Outcome]]:
-        """Return the due entries that no purge ended, and the outcomes still to be written."""
+        """Return the due entries that no purge ended, and the unwritten outcomes of the others."""
         if self.first_unswept is None:
             return entries, []
         kept: list[Entry] = []
@@ -140,7 +140,7 @@ def _purge_of(name: bytes) -> tuple[int, Purge]:
 
 
 class SweepLimits(NamedTuple):
-    """Limits for a shard's next transaction: `in_all` counts due entries and swept entries."""
+    """Limits for a shard's next transaction: of swept entries, and of due and swept ones in all."""
 
     swept: int
     in_all: int

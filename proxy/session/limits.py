@@ -105,7 +105,7 @@ class BackPressure:
 
     def look_at_limits(self, partition: int, shard: Shard) -> None:
         """Pause reading of this shard at a limit of `admission`, or resume it. A shard that catches
-        up or awaits a move reads on, because paused records end only by their moves."""
+        up reads on. So does a shard that awaits a move: paused records end only by their moves."""
         reached, was_full = None, partition in self._full
         if shard.state is State.READY and shard.admission.awaited_move is None:
             reached = self._limits.reached(shard, is_full=was_full)

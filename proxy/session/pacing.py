@@ -21,7 +21,7 @@ LATEST_PROGRESS_MS: Final = 500
 """Longest time until a shard's read offsets are committed while others make transactions."""
 BUSY_RECORDS: Final = 32
 BUSY_INTERVAL_MS: Final = 10
-"""Interval after a transaction of BUSY_RECORDS. It costs as much as hundreds of records."""
+"""Interval after BUSY_RECORDS or more, because a transaction costs as much as a few hundred."""
 AMPLE_RECORDS: Final = 500
 AMPLE_RECORDS_A_MS: Final = 64
 LONGEST_INTERVAL_MS: Final = 50
@@ -52,7 +52,7 @@ class Pacing:
         self._largest = FIRST_RECORDS
         self.is_busy = self.is_gathering = self.is_light = False
         """`is_busy`: the last transaction held BUSY_RECORDS or more. `is_gathering`: the next one
-        waits for more. `is_light`: so it does, and the last one held at most AMPLE_RECORDS."""
+        waits for more. `is_light`: the same, but the last one held at most AMPLE_RECORDS."""
 
     @property
     def largest_records(self) -> int:

@@ -87,7 +87,7 @@ class Pipeline:
         """Shards to be committed in this turn even without changes."""
         self.steps, self._pauses_version = metrics.steps, paused.release.version
         self._first_planned = self._first_tidied = 0
-        """The partition with which planning, and tidying, begins."""
+        """The partitions with which planning and tidying begin."""
         self._has_more_to_tidy = False
         self._is_too_large = False
         """More records have ended in memory than a throttled transaction may hold."""

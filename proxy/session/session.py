@@ -253,8 +253,8 @@ class Session:
         return tuple(part.close for part in closing)
 
     def _drop(self) -> None:
-        """Close everything after an error, even if a close fails. The producer goes first: it would
-        still send its queued records."""
+        """Close everything after an error, even if a close fails. Close the producer first, because
+        it would still send its queued records."""
         with ExitStack() as last_first:
             for close in reversed(self._closings):
                 last_first.callback(close)

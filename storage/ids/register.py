@@ -56,7 +56,7 @@ class Lsm:
     """The memtables and runs of a register. Each step does part of one flush and one merge.
 
     A change moves from `active` to `immutable`, then to `runs` or `written_links`. A run is written
-    first, then the manifest. Merged runs are removed last. Opening removes a crash's left-overs."""
+    first, then the manifest. Merged runs are removed last. The opening removes unnamed files."""
 
     def __init__(
         self,

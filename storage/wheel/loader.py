@@ -19,7 +19,7 @@ _key_of = itemgetter(0, 1)
 
 
 class SortedRows:
-    """Sorted rows that `peek` has not returned yet. The pieces may be views of the log."""
+    """Sorted rows that `peek` has not returned yet, in pieces. A piece may be a view of the log."""
 
     def __init__(self, rows: Rows) -> None:
         self._pieces = deque([rows])
@@ -227,7 +227,7 @@ class SlotLoader:
         self._hand_over()
 
     def count_out_below_floor(self, ended: Key) -> None:
-        """Subtract records `_below_floor` from the counts, once the watermark has passed them."""
+        """Subtract the records of `_below_floor` that the watermark has passed from the counts."""
         waiting, self._below_floor = self._below_floor, []
         for rows in waiting:
             passed = rows_upto(rows, *ended)

@@ -47,7 +47,7 @@ JOINED_RECORDS = 32_768
 FOUND_PER_READ = 16
 """Finding this many runs in a segment costs as much as reading one run."""
 COUNTED_ROWS = 8_192
-"""Rows counted in one step. It takes 1 ms, or 10 ms if each row is a run of its own."""
+"""Rows counted in one step, which takes 1 ms, or 10 ms if each row is a run of its own."""
 
 
 def close_slots(

@@ -44,7 +44,7 @@ WORDS = SLOT.itemsize // 8
 _FIELDS = ("time", "last", "count")
 FIRST_WINDOW_SLOTS, LAST_WINDOW_SLOTS = 16, 8192
 BLOCK_SLOTS = 128
-"""A block of this many slots is three quarters of a memory page."""
+"""Slots in a block of the wheel, which takes three quarters of a memory page."""
 _FACTORS = tuple(
     np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93)
 )
@@ -136,7 +136,7 @@ class TimerWheel:
         return int(new.sum(dtype=np.int64) - old.sum(dtype=np.int64))
 
     def clear_before(self, slot: int) -> None:
-        """Empty slots whose `time` is below `slot`. A kill in between leaves no higher `time`."""
+        """Empty slots whose `time` is below `slot`. Half-emptied slots have such a `time`, too."""
         used = self.used()
         stale = used[self.cells["time"][used] < slot]
         self.store(stale, np.zeros((stale.size, len(_FIELDS)), np.int64))
