@@ -112,7 +112,7 @@ last(IF({IS_MOVE} AND NOT {MISSED_ITS_PLACE} AND request.moved_due_ms != request
   request.timestamp_ms, NULL), true) OVER (
   PARTITION BY partition, coalesce(first_offset, -1 - offset) ORDER BY offset)
 """
-"""When the last move to another due was written, among the record and its predecessors.
+"""When the last move to another due was written: the record itself, or one of its predecessors.
 A move to the same due, such as after a pause, does not excuse lateness.
 """
 

@@ -73,9 +73,9 @@ def drawn_chunk(
     so_far: Counter[str],
 ) -> Chunk:
     """Return a clean run and a faulty twin of each history. Operators that were planted least come
-    first. Without operators there are only clean runs. A twin without the fault must end like the
-    clean run, else it is left out. It can end differently, because a shard's number decides when
-    the shard rests."""
+    first. Without operators there are only clean runs. A twin is left out if it does not end like
+    the clean run before its fault is planted. This can happen, because a shard's number decides in
+    which turns the shard is skipped."""
     clean, faulty = [], []
     for number in numbers:
         clean.append(played(seed, number, 2 * number))

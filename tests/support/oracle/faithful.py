@@ -81,9 +81,9 @@ def _wrong_next(ends: Ends, life: Life, place: str, after: str) -> Iterator[str]
     record = ends.ingress.get(after)
     first = (life.superseded_by or "").rpartition("/")
     if record is None or record.header("timer-id") != life.ident:
-        yield f"{place} was replaced by {after}, which has not its id"
+        yield f"{place} was replaced by {after}, which has another id"
     elif after.rpartition("/")[0] != first[0] or record.offset < int(first[2] or 0):
-        yield f"{place} was replaced by {after}, but before by {life.superseded_by}"
+        yield f"{place} was replaced by {after}, but {life.superseded_by} had replaced it"
 
 
 def _wrong_delivery(

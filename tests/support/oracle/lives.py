@@ -138,7 +138,7 @@ class Lives:
             return
         life = self._of_entry.pop(hop_from, None)
         if life is None or life.ended_by is not None:
-            self.wrong.append(f"{place} takes the place of {hop_from}, which does not wait")
+            self.wrong.append(f"{place} moves {hop_from}, which is not pending")
             return
         self._of_entry[offset] = self._of_place[place] = life
         life.members.append(place)
@@ -253,7 +253,7 @@ class Lives:
         for member, following in pairwise(life.members):
             goes_on = {"requeued", "replaced"} if following in life.moved else GOES_ON
             if self._said(member) not in goes_on:
-                yield f"{member} ended as {self.ends.get(member)}, yet goes on"
+                yield f"{member} ended as {self.ends.get(member)}, but has a successor"
         final, detail = self.ends.get(life.members[-1], (NOTHING, ""))
         if final not in _possible(life):
             yield f"{life.members} ended as {final}, possible are {_possible(life)}"
