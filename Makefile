@@ -102,8 +102,8 @@ format: $(READY) ## Let ruff rewrite what it can
 
 lock: ## Renew the lock files from pyproject.toml (for maintainers: needs uv on the PATH)
 	$(COMPILE) --upgrade --extra dev --extra spark --output-file requirements.lock pyproject.toml
-	$(COMPILE) -c requirements.lock --extra otel --extra rocksdb -o requirements-proxy.lock pyproject.toml
-	$(COMPILE) -c requirements.lock --extra spark -o requirements-audit.lock pyproject.toml
+	$(COMPILE) -c requirements.lock --extra msk --extra otel --extra rocksdb -o requirements-proxy.lock pyproject.toml
+	$(COMPILE) -c requirements.lock --extra msk --extra spark -o requirements-audit.lock pyproject.toml
 	printf 'hatchling\nsetuptools\n' | \
 	  $(COMPILE) -c requirements.lock --upgrade -o requirements-build.lock -
 

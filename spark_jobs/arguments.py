@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from proxy.logs import plain_lines, show_any_text
+from proxy.logs import configure_logs, plain_lines, show_any_text
 from spark_jobs.audit_scope import LatenessLimits, lateness_limits
 from spark_jobs.histories.job import AuditJob
 from spark_jobs.kafka.broker import kafka_settings
@@ -242,6 +242,7 @@ def run(command: Callable[..., None]) -> None:
     """Run a job's `main` with this process's arguments. Only the user may read the job's files."""
     os.umask(0o077)
     show_any_text()
+    configure_logs("warning", "auto")
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command()(command)
     app()

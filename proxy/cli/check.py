@@ -24,7 +24,7 @@ from proxy.errors import (
     require_store,
     require_tracing,
 )
-from proxy.kafka.access import Connection
+from proxy.kafka.access import Connection, client_config
 from storage.errors import free_inodes
 
 FEW_INODES: Final = 10_000
@@ -66,9 +66,12 @@ def settings_findings(settings: Settings) -> Iterator[Finding]:
     """Yield findings about the settings and this machine, without a broker."""
     yield Subject("settings").ok("readable; all keys are known")
     try:
-        Connection(settings)
-    except SettingsError as error:
-        yield Subject("kafka").stop(error.found, "Correct the settings under `kafka`.")
+        config = client_config(settings)
+        config.pop("oauth_cb", None)  # otherwise the client would ask for a token now
+        Connection(settings, config)
+    except (SettingsError, ExtraMissing) as error:
+        remedy = error.remedy or "Correct the settings under `kafka`."
+        yield Subject("kafka").stop(error.found.removesuffix("."), remedy)
     else:
         servers = settings.bootstrap_servers
         yield Subject("kafka").ok(f"librdkafka accepts the settings; broker {servers}")

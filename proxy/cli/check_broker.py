@@ -41,6 +41,7 @@ from proxy.clock import wall_clock_ms
 from proxy.config.machine import usable_cores
 from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import WILDCARDS, Settings
+from proxy.errors import BrokerRefused
 from proxy.kafka.access import (
     Connection,
     Right,
@@ -320,7 +321,10 @@ first consumer group has created the offsets topic."""
 
 def broker_findings(settings: Settings) -> list[Finding]:
     """Return all findings. If the broker is unreachable, return only that finding."""
-    admin = Connection(settings)
+    try:
+        admin = Connection(settings)
+    except BrokerRefused as refused:
+        return [Subject("broker").stop(refused.found, refused.remedy)]
     try:
         cluster = admin.describe_cluster(request_timeout=admin.limit_s).result()
     except KafkaException as error:

@@ -22,7 +22,8 @@ from proxy.errors import (
     ProxyError,
     SettingsError,
 )
-from proxy.kafka.client_settings import common_config, silent_logger, with_token_callback
+from proxy.kafka.client_settings import common_config, silent_logger
+from proxy.logins import with_token_callback
 
 log = structlog.get_logger(__name__)
 
@@ -194,6 +195,7 @@ UNREACHABLE: Final = LATE | {
 LOCKED_OUT: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,  # noqa: SLF001
+        KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError._SSL,  # noqa: SLF001
     }
 )
@@ -240,6 +242,11 @@ MEANINGS: Final = {
         "does not accept the password",
         "Correct `sasl.username` and `sasl.password` under `kafka` (environment: "
         "DELAY_PROXY_KAFKA__SASL_USERNAME, DELAY_PROXY_KAFKA__SASL_PASSWORD).",
+    ),
+    "OAUTHBEARER token|OAuth token": _Meaning(
+        "requires a token, and the proxy got none",
+        "Correct `sasl.oauthbearer.*` under `kafka`, or the credentials of AWS. Check that the "
+        "place that gives tokens can be reached.",
     ),
     "Unsupported SASL mechanism": _Meaning(
         "does not offer this SASL mechanism", "Correct `sasl.mechanism` under `kafka`."

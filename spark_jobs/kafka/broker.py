@@ -24,6 +24,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
+from proxy.errors import ProxyError
+from proxy.logins import MSK, is_msk, login_words, with_token_callback, words
 from spark_jobs.records.headers import INTERNAL_PREFIX
 from spark_jobs.runtime.errors import AuditError, BrokerUnreachable, TopicMissing
 
@@ -35,6 +37,17 @@ VARIABLE: Final = "KAFKA_DELAY_PROXY_AUDIT_KAFKA"
 JAVA_ALONE: Final = "java."
 SAME: Final = ("security.protocol", "client.id")
 LOGIN: Final = "org.apache.kafka.common.security"
+TOKENS: Final = f"{LOGIN}.oauthbearer.OAuthBearer"
+AMAZON: Final = "software.amazon.msk.auth.iam"
+ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
+PASSWORD_OPTIONS: Final = {"sasl.username": "username", "sasl.password": "password"}
+TOKEN_OPTIONS: Final = {
+    "sasl.oauthbearer.client.id": "clientId",
+    "sasl.oauthbearer.client.secret": "clientSecret",
+    "sasl.oauthbearer.scope": "scope",
+}
+MSK_OPTIONS: Final = {"role": "awsRoleArn", "profile": "awsProfileName"}
+"""librdkafka's names, or ours. Options of Java's login modules."""
 TEXTS: Final = {
     "ssl.ca": ("ssl.truststore.certificates", "ssl.truststore.type"),
     "ssl.certificate": ("ssl.keystore.certificate.chain", "ssl.keystore.type"),
@@ -48,7 +61,7 @@ class KafkaSettings:
     """Connection settings for both clients."""
 
     bootstrap: str
-    librdkafka: Mapping[str, str]
+    librdkafka: Mapping[str, Any]
     java: Mapping[str, str]
 
 
@@ -67,7 +80,11 @@ def kafka_settings(bootstrap: str, pairs: Iterable[str] = ()) -> KafkaSettings:
     same = {key: own[key] for key in SAME if key in own}
     java = same | _login(own) | _certificates(own) | _trust(own) | alone
     servers = {"bootstrap.servers": bootstrap}
-    return KafkaSettings(bootstrap, {**own, **servers}, {**java, **servers})
+    try:
+        librdkafka = with_token_callback({**own, **servers})
+    except ProxyError as error:
+        raise AuditError(error.found, error.remedy) from None
+    return KafkaSettings(bootstrap, librdkafka, {**java, **servers})
 
 
 def _from_environment() -> dict[str, str]:
@@ -87,15 +104,35 @@ def _login(own: Mapping[str, str]) -> dict[str, str]:
     mechanism = own.get("sasl.mechanism") or own.get("sasl.mechanisms")
     if mechanism is None:
         return {}
+    if is_msk(own):
+        named = _chosen(login_words(own), MSK_OPTIONS)
+        return {
+            "sasl.mechanism": MSK,
+            **_module(f"{AMAZON}.IAMLoginModule", named),
+            "sasl.client.callback.handler.class": f"{AMAZON}.IAMClientCallbackHandler",
+        }
     found = {"sasl.mechanism": mechanism}
     if "sasl.username" in own:
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
-        texts = (own.get(f"sasl.{name}", "") for name in ("username", "password"))
-        name, secret = (one.replace("\\", "\\\\").replace('"', '\\"') for one in texts)
-        found["sasl.jaas.config"] = (
-            f'{LOGIN}.{module} required username="{name}" password="{secret}";'
-        )
+        names = {"username": "", "password": ""} | _chosen(own, PASSWORD_OPTIONS)
+        return found | _module(f"{LOGIN}.{module}", names)
+    if ENDPOINT in own:
+        extensions = words(own.get("sasl.oauthbearer.extensions", "").replace(",", " "))
+        options = {f"extension_{name}": text for name, text in extensions.items()}
+        found |= _module(f"{TOKENS}LoginModule", _chosen(own, TOKEN_OPTIONS) | options)
+        found |= {"sasl.login.callback.handler.class": f"{TOKENS}LoginCallbackHandler"}
+        found |= {ENDPOINT: own[ENDPOINT]}
     return found
+
+
+def _chosen(own: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    return {java: own[name] for name, java in names.items() if name in own}
+
+
+def _module(name: str, options: Mapping[str, str]) -> dict[str, str]:
+    shown = {key: text.replace("\\", "\\\\").replace('"', '\\"') for key, text in options.items()}
+    said = " ".join([f"{name} required", *(f'{key}="{text}"' for key, text in shown.items())])
+    return {"sasl.jaas.config": f"{said};"}
 
 
 def _certificates(own: Mapping[str, str]) -> dict[str, str]:

@@ -71,7 +71,12 @@ def test_rocksdb_that_is_not_installed_stops_the_proxy_before_it_asks_the_broker
 
 
 @pytest.mark.parametrize(
-    ("asked", "extra"), [("store: rocksdb\n", "rocksdb"), ("tracing: {enabled: true}\n", "otel")]
+    ("asked", "extra"),
+    [
+        ("store: rocksdb\n", "rocksdb"),
+        ("tracing: {enabled: true}\n", "otel"),
+        ("kafka: {sasl.mechanism: AWS_MSK_IAM}\n", "msk"),
+    ],
 )
 def test_check_finds_what_is_asked_for_and_not_installed(
     call: Call, tmp_path: Path, asked: str, extra: str

@@ -1,4 +1,4 @@
-"""Real connections with TLS, mutual TLS and SCRAM. Refusals tell the operator the remedy."""
+"""Real connections with TLS, mutual TLS and logins. Refusals tell the operator the remedy."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from proxy.embedded.server import pick_free
+from proxy.logins import MSK
 from tests.support.installation.admin_client import call
 from tests.support.installation.certificates import Authority
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import REPOSITORY, ProxyProcess
-from tests.support.installation.secured_broker import MUTUAL, SCRAM, TLS
+from tests.support.installation.secured_broker import HOST, MUTUAL, PLAIN, SCRAM, TLS, TOKENS
 from tests.support.installation.secured_site import PASSWORD, SecuredSite
 from tests.support.installation.story import Story
 from tests.support.oracle.asked import Rules
@@ -33,7 +35,7 @@ AUDITED = (0, 3)
 """Exit codes of an audit that passes while the proxy runs. It starts Spark."""
 
 
-@pytest.mark.parametrize("listener", [TLS, MUTUAL, SCRAM])
+@pytest.mark.parametrize("listener", [TLS, MUTUAL, SCRAM, PLAIN, TOKENS])
 def test_records_are_delivered_cancelled_and_tried_again(
     installation: Installation, site: SecuredSite, listener: str
 ) -> None:
@@ -63,6 +65,30 @@ Change = Callable[[SecuredSite, Path], tuple[str, dict[str, str]]]
 
 def _wrong_password(_site: SecuredSite, _folder: Path) -> tuple[str, dict[str, str]]:
     return SCRAM, {"sasl_password": PASSWORD[::-1]}
+
+
+def _wrong_plain_password(_site: SecuredSite, _folder: Path) -> tuple[str, dict[str, str]]:
+    return PLAIN, {"sasl_password": PASSWORD[::-1]}
+
+
+def _wrong_secret(_site: SecuredSite, _folder: Path) -> tuple[str, dict[str, str]]:
+    return TOKENS, {"sasl_oauthbearer_client_secret": PASSWORD[::-1]}
+
+
+def _no_token_endpoint(_site: SecuredSite, _folder: Path) -> tuple[str, dict[str, str]]:
+    nowhere = f"http://{HOST}:{pick_free(HOST)}/token"
+    return TOKENS, {"sasl_oauthbearer_token_endpoint_url": nowhere}
+
+
+def _token_of_aws(_site: SecuredSite, _folder: Path) -> tuple[str, dict[str, str]]:
+    """The real signer makes the token. Only a broker of MSK accepts it."""
+    region = {"sasl_oauthbearer_config": "region=eu-central-1"}
+    return TOKENS, {"sasl_mechanism": MSK, "sasl_oauthbearer_method": "", **region}
+
+
+def _no_identity_of_aws(site: SecuredSite, _folder: Path) -> tuple[str, dict[str, str]]:
+    listener, changed = _token_of_aws(site, _folder)
+    return listener, {**changed, "sasl_oauthbearer_config": "region=x profile=unknown"}
 
 
 def _wrong_mechanism(_site: SecuredSite, _folder: Path) -> tuple[str, dict[str, str]]:
@@ -121,6 +147,11 @@ def _own_certificate(folder: Path) -> dict[str, str]:
     ("change", "settings"),
     [
         (_wrong_password, ["`sasl.username`", "`sasl.password`"]),
+        (_wrong_plain_password, ["`sasl.username`", "`sasl.password`"]),
+        (_wrong_secret, ["`sasl.oauthbearer.*`"]),
+        (_no_token_endpoint, ["`sasl.oauthbearer.*`"]),
+        (_token_of_aws, ["rejected", "`sasl.*`"]),
+        (_no_identity_of_aws, ["AWS"]),
         (_wrong_mechanism, ["`sasl.mechanism`"]),
         (_untrusted, ["`ssl.ca.location`"]),
         (_wrong_host, ["`bootstrap.servers`", "other host names"]),
@@ -137,9 +168,12 @@ def test_what_the_broker_refuses_is_a_sentence_that_names_the_setting(
     installation: Installation,
     site: SecuredSite,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     change: Change,
     settings: list[str],
 ) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", PASSWORD)
     listener, changed = change(site, tmp_path)
     kafka = {name: text for name, text in site.kafka(listener, **changed).items() if text}
     proxy = installation.proxy(kafka=kafka)

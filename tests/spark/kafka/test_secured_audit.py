@@ -17,13 +17,16 @@ from spark_jobs.kafka.snapshot import OwnTopics, Selection
 from spark_jobs.runtime.frames import location
 from tests.support.installation.installation import Installation
 from tests.support.installation.rights import Right, grant
-from tests.support.installation.secured_broker import MUTUAL, SCRAM
+from tests.support.installation.secured_broker import MUTUAL, PLAIN, SCRAM, TOKENS
 from tests.support.installation.secured_site import USER, SecuredSite, secured_site
 from tests.support.records import Outgoing
 
 pytestmark = pytest.mark.integration
 
-AUDITORS = {SCRAM: f"User:{USER}", MUTUAL: f"User:CN={USER}"}
+AUDITORS = {
+    **dict.fromkeys((SCRAM, PLAIN, TOKENS), f"User:{USER}"),
+    MUTUAL: f"User:CN={USER}",
+}
 AUDITS_GROUP = "kafka-delay-proxy-audit"
 
 
@@ -63,7 +66,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         installation.close()
 
 
-@pytest.mark.parametrize("listener", [SCRAM, MUTUAL])
+@pytest.mark.parametrize("listener", list(AUDITORS))
 def test_an_audit_through_a_secured_listener_judges_what_was_delivered(
     spark: SparkSession, served: Served, tmp_path: Path, listener: str
 ) -> None:

@@ -80,10 +80,10 @@ class Identity:
 
 class Authority:
     def __init__(self, name: str = "tests") -> None:
-        self._name, self._key = name, new_key()
+        self._name, self.key = name, new_key()
         now = datetime.now(UTC)
         extensions = [_der(SEQUENCE, BASIC_CONSTRAINTS, TRUE, _der(OCTETS, _der(SEQUENCE, TRUE)))]
-        self.certificate = self._signed(name, self._key, now + timedelta(days=30), extensions)
+        self.certificate = self._signed(name, self.key, now + timedelta(days=30), extensions)
 
     def issue(
         self, name: str, hosts: Sequence[str] = (), valid_for: timedelta = timedelta(days=1)
@@ -106,7 +106,7 @@ class Authority:
             key.public_der,
             *([_der(0xA3, _der(SEQUENCE, *extensions))] if extensions else []),
         )
-        signature = _der(BITS, b"\x00", self._key.sign(content))
+        signature = _der(BITS, b"\x00", self.key.sign(content))
         return _pem("CERTIFICATE", _der(SEQUENCE, content, SIGNED_WITH, signature))
 
 

@@ -10,7 +10,15 @@ from typing import Final
 
 from tests.support.installation.certificates import Authority, Identity
 from tests.support.installation.installation import SESSION_TIMEOUT_MS
-from tests.support.installation.secured_broker import HOST, MUTUAL, SCRAM, TLS, SecuredBroker
+from tests.support.installation.secured_broker import (
+    HOST,
+    LOGINS,
+    MUTUAL,
+    TLS,
+    TOKENS,
+    SecuredBroker,
+)
+from tests.support.installation.token_endpoint import TokenEndpoint
 
 USER, PASSWORD = "delay-proxy", "a-password-that-must-not-be-shown"
 KEY_PASSWORD: Final = "a-key-password-that-must-not-be-shown"
@@ -21,6 +29,7 @@ class SecuredSite:
     """Secured broker. `folder` holds `ca.pem` and the client's `certificate.pem` and `key.pem`."""
 
     broker: SecuredBroker
+    tokens: TokenEndpoint
     authority: Authority
     own: Identity
     folder: Path
@@ -51,24 +60,37 @@ class SecuredSite:
                 "ssl.certificate.location": str(self.folder / "certificate.pem"),
                 "ssl.key.location": str(self.folder / "key.pem"),
             }
-        if listener == SCRAM:
+        if listener in LOGINS:
+            login = {"sasl.username": USER, "sasl.password": PASSWORD}
             return {
                 "security.protocol": "SASL_SSL",
-                "sasl.mechanism": "SCRAM-SHA-512",
-                "sasl.username": USER,
-                "sasl.password": PASSWORD,
+                "sasl.mechanism": LOGINS[listener],
+                **(self._token() if listener == TOKENS else login),
             }
         assert listener == TLS
         return {}
+
+    def _token(self) -> dict[str, str]:
+        return {
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.client.id": USER,
+            "sasl.oauthbearer.client.secret": PASSWORD,
+            "sasl.oauthbearer.token.endpoint.url": self.tokens.url,
+        }
 
 
 @contextmanager
 def secured_site(folder: Path, *, open_to_all: bool) -> Iterator[SecuredSite]:
     authority = Authority()
     own = authority.issue("broker", [HOST])
-    made = SecuredBroker(folder / "broker", authority, own, open_to_all=open_to_all)
-    with made as broker:
-        site = SecuredSite(broker, authority, own, folder)
+    users = {USER: PASSWORD}
+    with (
+        TokenEndpoint(folder, authority.key, users) as tokens,
+        SecuredBroker(
+            folder / "broker", authority, own, tokens, users, open_to_all=open_to_all
+        ) as broker,
+    ):
+        site = SecuredSite(broker, tokens, authority, own, folder)
         site.trust(authority)
         site.client_certificate(authority.issue(USER))
         broker.add_user(USER, PASSWORD)

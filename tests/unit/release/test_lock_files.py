@@ -8,8 +8,8 @@ from packaging.requirements import Requirement
 from tests.support.distributions import REPOSITORY, asked_for, canonical, closure
 
 EXTRAS_OF = {
-    "requirements-proxy.lock": ("otel", "rocksdb"),
-    "requirements-audit.lock": ("spark",),
+    "requirements-proxy.lock": ("msk", "otel", "rocksdb"),
+    "requirements-audit.lock": ("msk", "spark"),
 }
 BUILD = "requirements-build.lock"
 ONLY_TO_BUILD = {"setuptools"}

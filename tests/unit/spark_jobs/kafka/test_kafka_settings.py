@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy.logins import msk_token
 from spark_jobs.kafka.broker import kafka_settings
 from spark_jobs.runtime.errors import AuditError
 
@@ -33,6 +34,44 @@ def test_login_is_told_to_java_in_its_words(mechanism: str, module: str) -> None
         "sasl.mechanism": mechanism,
         "sasl.jaas.config": f"org.apache.kafka.common.security.{module} required "
         'username="me" password="with \\"quotes\\" and = and \\\\";',
+    }
+
+
+def test_client_credentials_are_told_to_java_in_its_words() -> None:
+    given = {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.client.secret": 'a "secret"',
+        "sasl.oauthbearer.scope": "kafka",
+        "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,identityPoolId=pool-1",
+        "sasl.oauthbearer.token.endpoint.url": "https://tokens.example/token",
+    }
+    settings = kafka_settings("here:9092", [f"{name}={text}" for name, text in given.items()])
+    tokens = "org.apache.kafka.common.security.oauthbearer.OAuthBearer"
+    assert settings.librdkafka == {**given, "bootstrap.servers": "here:9092"}
+    assert settings.java == {
+        "bootstrap.servers": "here:9092",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.login.callback.handler.class": f"{tokens}LoginCallbackHandler",
+        "sasl.oauthbearer.token.endpoint.url": "https://tokens.example/token",
+        "sasl.jaas.config": f'{tokens}LoginModule required clientId="me" '
+        'clientSecret="a \\"secret\\"" scope="kafka" extension_logicalCluster="lkc-1" '
+        'extension_identityPoolId="pool-1";',
+    }
+
+
+def test_both_clients_log_in_to_msk_with_an_identity_of_aws() -> None:
+    pairs = ["sasl.mechanism=AWS_MSK_IAM", "sasl.oauthbearer.config=region=eu-west-1 role=arn:a"]
+    settings = kafka_settings("here:9098", pairs)
+    assert settings.librdkafka["oauth_cb"] is msk_token
+    assert settings.java == {
+        "bootstrap.servers": "here:9098",
+        "sasl.mechanism": "AWS_MSK_IAM",
+        "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required "
+        'awsRoleArn="arn:a";',
+        "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam."
+        "IAMClientCallbackHandler",
     }
 
 
@@ -70,6 +109,7 @@ def test_what_only_one_client_knows_reaches_it_alone() -> None:
         ("security.protocol", "key=value"),
         ("ssl.ca.location=/nowhere/ca.pem", "cannot be read"),
         ("enable.ssl.certificate.verification=false", "always verifies"),
+        ("sasl.mechanism=AWS_MSK_IAM", "region"),
     ],
 )
 def test_settings_that_cannot_be_followed_are_refused(pair: str, says: str) -> None:
