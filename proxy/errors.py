@@ -19,6 +19,10 @@ class SettingsError(ProxyError):
     """A setting in the file or the environment is invalid."""
 
 
+class SecretUnreadable(SettingsError):
+    """A file that holds a secret cannot be read now."""
+
+
 class BrokerUnreachable(ProxyError):
     """No broker answered at the bootstrap addresses in time."""
 

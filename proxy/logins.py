@@ -8,14 +8,18 @@ import os
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
-from proxy.errors import SettingsError, require
+from proxy.errors import SecretUnreadable, SettingsError, require
 
 log = structlog.get_logger(__name__)
 
+SECRETS: Final = ("sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.password")
+"""Settings that a file may hold. Its path is in the setting of this name and `.location`."""
+MOST_SECRET: Final = 65_536
 MECHANISMS: Final = ("sasl.mechanism", "sasl.mechanisms")
 WORDS: Final = "sasl.oauthbearer.config"
 MSK: Final = "AWS_MSK_IAM"
@@ -31,21 +35,50 @@ Token = tuple[str, float, str, dict[str, str]]
 """Token, its expiry in epoch seconds, principal, SASL extensions."""
 
 
-def with_token_callback(kafka: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a client's settings, with a callback for MSK's tokens or for unsecured tokens.
+def with_login(kafka: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a client's settings, with its secrets, and a callback for MSK's or unsecured tokens.
 
     librdkafka renews its own unsecured tokens only while a client is polled, so an idle client
     would be logged out. Raises ExtraMissing or SettingsError.
     """
-    if is_msk(kafka):
+    own = with_secrets(kafka)
+    if is_msk(own):
         require("msk", f"`sasl.mechanism: {MSK}`")
-        _msk_words(str(kafka.get(WORDS, "")))
-        own = {name: value for name, value in kafka.items() if name not in MECHANISMS}
+        _msk_words(str(own.get(WORDS, "")))
+        own = {name: value for name, value in own.items() if name not in MECHANISMS}
         return {**own, MECHANISMS[0]: "OAUTHBEARER", "oauth_cb": msk_token}
-    own = {name: value for name, value in kafka.items() if name != UNSECURED}
-    if str(kafka.get(UNSECURED)).lower() != "true" or "oauth_cb" in kafka:
-        return dict(kafka)
-    return {**own, "oauth_cb": unsecured_token}
+    if str(own.get(UNSECURED)).lower() == "true" and "oauth_cb" not in own:
+        del own[UNSECURED]
+        own["oauth_cb"] = unsecured_token
+    return own
+
+
+def with_secrets(kafka: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with the contents of the files for secrets, as they are now.
+
+    Raises SecretUnreadable.
+    """
+    own = dict(kafka)
+    for name in SECRETS:
+        path = own.pop(f"{name}.location", None)
+        if path is not None:
+            own[name] = _secret_of(name, Path(path))
+    return own
+
+
+def _secret_of(name: str, path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8") as file:
+            secret = file.read(MOST_SECRET).rstrip("\r\n")
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise SecretUnreadable(
+            f"The file {path} of `{name}.location` under `kafka` cannot be read: {why}.",
+            "Correct the path, or let the proxy's user read the file.",
+        ) from None
+    if not secret:
+        raise SecretUnreadable(f"The file {path} of `{name}.location` under `kafka` is empty.")
+    return secret
 
 
 def is_msk(kafka: Mapping[str, Any]) -> bool:

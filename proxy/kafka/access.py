@@ -23,7 +23,7 @@ from proxy.errors import (
     SettingsError,
 )
 from proxy.kafka.client_settings import common_config, silent_logger
-from proxy.logins import with_token_callback
+from proxy.logins import with_login
 
 log = structlog.get_logger(__name__)
 
@@ -238,7 +238,7 @@ MEANINGS: Final = {
         "under `kafka`. It must not have expired, and an authority that the broker trusts must "
         "have signed it.",
     ),
-    "invalid credentials": _Meaning(
+    "invalid credentials|Invalid username or password": _Meaning(
         "does not accept the password",
         "Correct `sasl.username` and `sasl.password` under `kafka` (environment: "
         "DELAY_PROXY_KAFKA__SASL_USERNAME, DELAY_PROXY_KAFKA__SASL_PASSWORD).",
@@ -416,4 +416,4 @@ def client_config(settings: Settings, **own: str | int | bool) -> dict[str, Any]
     """Return a command's client settings. A keyword `a_b` sets `a.b`, and overrides `settings`."""
     named = {name.replace("_", "."): value for name, value in own.items()}
     quiet = {"log_level": 0, "logger": silent_logger(), "client.id": "kafka-delay-proxy-cli"}
-    return {**quiet, **with_token_callback(settings.kafka), **named}
+    return {**quiet, **with_login(settings.kafka), **named}

@@ -10,7 +10,7 @@ import structlog
 from confluent_kafka import KafkaException, Producer
 
 from proxy.config.settings import Settings
-from proxy.logins import with_token_callback
+from proxy.logins import with_login
 
 # A client that cannot connect logs about fifteen lines a second, so equal lines are left out.
 
@@ -120,7 +120,7 @@ def common_config(settings: Settings) -> dict[str, Any]:
     would forget the coordinators, and delay records by seconds. But if all brokers move to other
     addresses, a client no longer finds them, and must be replaced.
     """
-    kafka = with_token_callback(settings.kafka)
+    kafka = with_login(settings.kafka)
     return {"metadata.recovery.strategy": "none", **kafka, "logger": client_logger()}
 
 

@@ -495,8 +495,12 @@ def _kafka_clients(
         config = producer_config(settings, worker, number)
         return connected(Producer(config | {"throttle_cb": throttling.written}), ingress)
 
+    try:
+        topic = describe_topic(ingress, admin, settings)
+    finally:
+        admin.poll(0)  # writes the client's log: it names the cause if no broker answers
     return KafkaClients(
-        describe_topic(ingress, admin, settings),
+        topic,
         open_settings_topic(settings, heartbeat, admin),
         admin,
         new_producer,

@@ -18,7 +18,13 @@ from proxy.config.machine import DiskReserve
 from proxy.config.settings import Settings
 from proxy.config.values import shown_size
 from proxy.dispatch.refusals import Refusals
-from proxy.errors import BrokerRefused, ClientUnusable, InstanceConflict, ProxyError
+from proxy.errors import (
+    BrokerRefused,
+    ClientUnusable,
+    InstanceConflict,
+    ProxyError,
+    SecretUnreadable,
+)
 from proxy.kafka.access import log_missing_rights
 from proxy.kafka.client_settings import common_config
 from proxy.kafka.group import GroupOwners, OwnersUnknown, ask_in_thread
@@ -153,9 +159,9 @@ DEFECTS_AT_MOST: Final = 5
 """After more defects in a row than this the worker ends. A retry is safe, because each session
 builds its memory anew."""
 LOSSES: Final = (SessionLost, KafkaException, StorageError)
-ONCE_RUN: Final = (*LOSSES, BrokerRefused)
-"""After its first lost session a worker also waits for a missing right. Before that, a missing
-right ends the worker."""
+ONCE_RUN: Final = (*LOSSES, BrokerRefused, SecretUnreadable)
+"""After its first lost session a worker also waits for a missing right, and for the file of a
+secret. Before that, they end the worker."""
 SWITCH_S: Final = 0.0005
 """Python's default of 5 ms would delay the commit thread by about a whole commit."""
 

@@ -25,7 +25,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
 from proxy.errors import ProxyError
-from proxy.logins import MSK, is_msk, login_words, with_token_callback, words
+from proxy.logins import MSK, is_msk, login_words, with_login, with_secrets, words
 from spark_jobs.records.headers import INTERNAL_PREFIX
 from spark_jobs.runtime.errors import AuditError, BrokerUnreachable, TopicMissing
 
@@ -75,15 +75,17 @@ def kafka_settings(bootstrap: str, pairs: Iterable[str] = ()) -> KafkaSettings:
                 f"--kafka {text} is not key=value.", "Write e.g. security.protocol=SSL."
             )
         given[key.strip()] = value
-    own = {key: value for key, value in given.items() if not key.startswith(JAVA_ALONE)}
-    alone = {key.removeprefix(JAVA_ALONE): text for key, text in given.items() if key not in own}
-    same = {key: own[key] for key in SAME if key in own}
-    java = same | _login(own) | _certificates(own) | _trust(own) | alone
+    alone = {key: value for key, value in given.items() if key.startswith(JAVA_ALONE)}
+    own = {key: value for key, value in given.items() if key not in alone}
+    alone = {key.removeprefix(JAVA_ALONE): value for key, value in alone.items()}
     servers = {"bootstrap.servers": bootstrap}
     try:
-        librdkafka = with_token_callback({**own, **servers})
+        own = with_secrets(own)
+        librdkafka = with_login({**own, **servers})
     except ProxyError as error:
         raise AuditError(error.found, error.remedy) from None
+    same = {key: own[key] for key in SAME if key in own}
+    java = same | _login(own) | _certificates(own) | _trust(own) | alone
     return KafkaSettings(bootstrap, librdkafka, {**java, **servers})
 
 

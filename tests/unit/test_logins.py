@@ -22,7 +22,7 @@ from proxy.config.settings import Settings
 from proxy.errors import SettingsError
 from proxy.kafka.access import client_config
 from proxy.kafka.client_settings import common_config
-from proxy.logins import MSK, UNSECURED, msk_token, unsecured_token, with_token_callback
+from proxy.logins import MSK, SECRETS, UNSECURED, msk_token, unsecured_token, with_login
 
 LIFE_S = 900
 ASSUMED = """\
@@ -126,11 +126,35 @@ def test_every_client_gets_the_callback_for_msk(name: str) -> None:
         }
 
 
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_is_read_from_its_file_for_each_client(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "secret"
+    settings = Settings(kafka={f"{name}.location": str(file)})
+    for secret in ("first", " with = and spaces "):
+        file.write_text(f"{secret}\n", "utf-8")
+        for config_of in (common_config, client_config):
+            config = config_of(settings)
+            assert config[name] == secret
+            assert f"{name}.location" not in config
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\n", b"\xff\xfe"])
+def test_a_secret_that_cannot_be_read_is_an_error_without_its_content(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(SettingsError, match=r"sasl.password.location") as refused:
+        client_config(Settings(kafka={"sasl.password.location": str(file)}))
+    assert str(file) in str(refused.value)
+
+
 @pytest.mark.parametrize("words", ["", "regoin=eu-west-1", "region= role=arn:a"])
 def test_without_a_region_no_client_is_made(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
     monkeypatch.delenv("AWS_REGION")
     with pytest.raises(SettingsError, match="region"):
-        with_token_callback({"sasl.mechanism": MSK, "sasl.oauthbearer.config": words})
+        with_login({"sasl.mechanism": MSK, "sasl.oauthbearer.config": words})
 
 
 def parts_of(token: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""A running proxy picks up certificates that are renewed on disk."""
+"""A running proxy picks up certificates and passwords that are renewed on disk."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from tests.support.installation.admin_client import call
 from tests.support.installation.certificates import Authority, Identity
 from tests.support.installation.installation import Installation
-from tests.support.installation.secured_broker import HOST, MUTUAL
-from tests.support.installation.secured_site import SecuredSite, secured_site
+from tests.support.installation.secured_broker import HOST, MUTUAL, SCRAM
+from tests.support.installation.secured_site import PASSWORD, USER, SecuredSite, secured_site
 from tests.support.installation.story import Story
 from tests.support.oracle.asked import Rules
 from tests.support.waiting import wait_for
@@ -59,3 +59,37 @@ def test_certificates_renewed_on_disk_are_picked_up_without_a_restart(
     )
     told.end()
     assert len(told.delivered("meanwhile")) == 1
+
+
+def test_a_password_renewed_on_disk_is_picked_up_without_a_restart(
+    site: SecuredSite, installation: Installation
+) -> None:
+    """The broker closes all connections, and no longer accepts the old password. A file that is
+    missing for a moment must not stop the proxy."""
+    file = site.folder / "password"
+    file.write_text(f"{PASSWORD}\n", "utf-8")
+    given = site.kafka(SCRAM, sasl_password_location=str(file))
+    del given["sasl.password"]
+    told = Story(installation, Rules(), kafka=given)
+    orders, proxy = installation.target(), told.proxy
+    proxy.start_ready()
+    told.tell("before", topic=orders)
+    told.send()
+    installation.await_ends(1)
+
+    renewed = PASSWORD[::-1]
+    site.broker.add_user(USER, renewed)
+    site.broker.restart(site.authority, site.own)
+    told.tell("meanwhile", topic=orders)
+    told.send()
+    wait_for(lambda: "invalid credentials" in proxy.log, WITHIN_S, "the password to be refused")
+    file.unlink()
+    wait_for(lambda: "cannot be read" in proxy.log, WITHIN_S, "the missing file to be met")
+
+    file.write_text(renewed, "utf-8")
+    installation.await_ends(2)
+    proxy.wait_ready()
+    told.end()
+    assert len(told.delivered("meanwhile")) == 1
+    assert PASSWORD not in proxy.log
+    assert renewed not in proxy.log

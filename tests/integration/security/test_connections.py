@@ -181,7 +181,8 @@ def test_what_the_broker_refuses_is_a_sentence_that_names_the_setting(
     code, checked = _check(proxy)
     assert (proxy.wait(), code) == (1, 1)
     (said,) = proxy.log.splitlines()[-1:]
-    stops = [f for f in json.loads(checked)["findings"] if f["verdict"] == "stop"]
+    report, _log_at = json.JSONDecoder().raw_decode(checked)
+    stops = [f for f in report["findings"] if f["verdict"] == "stop"]
     for setting in settings:
         assert setting in said
         assert setting in f"{stops[0]['found']} {stops[0]['remedy']}"

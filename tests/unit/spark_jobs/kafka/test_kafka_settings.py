@@ -37,6 +37,17 @@ def test_login_is_told_to_java_in_its_words(mechanism: str, module: str) -> None
     }
 
 
+def test_a_password_in_a_file_reaches_both_clients(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("secret\n", "utf-8")
+    pairs = ["sasl.mechanism=PLAIN", "sasl.username=me"]
+    settings = kafka_settings(
+        "here:9092", [*pairs, f"sasl.password.location={tmp_path / 'password'}"]
+    )
+    assert settings.librdkafka["sasl.password"] == "secret"
+    assert 'password="secret"' in settings.java["sasl.jaas.config"]
+    assert not any(".location" in name for name in (*settings.librdkafka, *settings.java))
+
+
 def test_client_credentials_are_told_to_java_in_its_words() -> None:
     given = {
         "sasl.mechanism": "OAUTHBEARER",
@@ -110,6 +121,7 @@ def test_what_only_one_client_knows_reaches_it_alone() -> None:
         ("ssl.ca.location=/nowhere/ca.pem", "cannot be read"),
         ("enable.ssl.certificate.verification=false", "always verifies"),
         ("sasl.mechanism=AWS_MSK_IAM", "region"),
+        ("sasl.password.location=/nowhere/password", "cannot be read"),
     ],
 )
 def test_settings_that_cannot_be_followed_are_refused(pair: str, says: str) -> None:
