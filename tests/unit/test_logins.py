@@ -1,8 +1,7 @@
-"""Test tokens equal librdkafka's. Tokens for MSK are signed for the named region and identity."""
+"""Tokens for MSK are signed for the named region and identity. Secrets are read from files."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from base64 import urlsafe_b64decode
@@ -11,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -22,7 +20,7 @@ from proxy.config.settings import Settings
 from proxy.errors import SettingsError
 from proxy.kafka.access import client_config
 from proxy.kafka.client_settings import common_config
-from proxy.logins import MSK, SECRETS, UNSECURED, msk_token, unsecured_token, with_login
+from proxy.logins import MSK, SECRETS, msk_token, with_login
 
 LIFE_S = 900
 ASSUMED = """\
@@ -155,35 +153,3 @@ def test_without_a_region_no_client_is_made(monkeypatch: pytest.MonkeyPatch, wor
     monkeypatch.delenv("AWS_REGION")
     with pytest.raises(SettingsError, match="region"):
         with_login({"sasl.mechanism": MSK, "sasl.oauthbearer.config": words})
-
-
-def parts_of(token: str) -> list[Any]:
-    header, claims, signature = token.split(".")
-    assert signature == ""
-    return [json.loads(urlsafe_b64decode(part + "==")) for part in (header, claims)]
-
-
-def test_a_token_says_who_it_is_for_and_when_it_ends() -> None:
-    now_s = time.time()
-    token, end_s, principal, extensions = unsecured_token("principal=admin lifeSeconds=30")
-    header, claims = parts_of(token)
-    assert (header, claims["sub"], principal, extensions) == ({"alg": "none"}, "admin", "admin", {})
-    assert claims["exp"] == end_s
-    assert 30 <= end_s - now_s < 31
-
-
-def test_a_token_has_scopes_extensions_and_claims_of_other_names() -> None:
-    token, *_, extensions = unsecured_token(
-        "principalClaimName=who principal=a scopeClaimName=for scope=r,w extension_pool=blue"
-    )
-    _header, claims = parts_of(token)
-    assert (claims["who"], claims["for"]) == ("a", ["r", "w"])
-    assert extensions == {"pool": "blue"}
-
-
-def test_every_client_gets_the_callback_only_where_it_is_asked_for() -> None:
-    asked, others = Settings(kafka={UNSECURED: "true"}), Settings(kafka={UNSECURED: "false"})
-    for config_of in (common_config, client_config):
-        assert config_of(asked)["oauth_cb"] is unsecured_token
-        assert UNSECURED not in config_of(asked)
-        assert "oauth_cb" not in config_of(others)
