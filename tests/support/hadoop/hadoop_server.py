@@ -26,7 +26,7 @@ JVM: Final = (
     # YARN's web pages use a library that is older than Java's modules.
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
 )
-START_TIMEOUT_S: Final = 90
+START_TIMEOUT_S: Final = 240
 ANSWER_TIMEOUT_S: Final = 5
 LOOK_EVERY_S: Final = 0.1
 SHOWN_LINES: Final = 30

@@ -20,8 +20,8 @@ from tests.support.hadoop.hadoop_server import (
 
 NAME_NODE: Final = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATA_NODE: Final = "org.apache.hadoop.hdfs.server.datanode.DataNode"
-FORMAT_TIMEOUT_S: Final = 90
-FOLDER_TIMEOUT_S: Final = 90
+FORMAT_TIMEOUT_S: Final = 240
+FOLDER_TIMEOUT_S: Final = 240
 WEB_HDFS: Final = "/webhdfs/v1"
 STATE: Final = "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
 
