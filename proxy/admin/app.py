@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy.admin import letters, models, records, targets
 from proxy.admin.access import WrongTokens, admit, refuse_foreign_name
+from proxy.admin.answers import Instances
 from proxy.admin.calls import (
     JSON_TYPE,
     REFUSED,
@@ -27,18 +28,21 @@ from proxy.admin.calls import (
     Limit,
     Site,
     SiteOf,
+    json_reply,
     refusal_of,
 )
 from proxy.admin.changes import Changes
 from proxy.admin.identity import Identity, identity_of
+from proxy.admin.instances import instances_of
 from proxy.admin.pages import FILE_HEADERS, INDEX, health, page_file, readiness
+from proxy.admin.peers import ALONE, GROUP, INSTANCE, PREFIX, SCOPE, Asker
 from proxy.admin.problem import Problem, bad_request
 from proxy.admin.threads import in_thread, room_in
 from proxy.admin.tokens import Caller, Tokens, needs
+from proxy.admin.whole_group import OthersOf
 
 log = structlog.get_logger(__name__)
 
-PREFIX: Final = "/api/v1"
 MOST_BODY_BYTES: Final = 65_536
 MOST_DIGITS: Final = 18
 SCRAPES_AT_ONCE: Final = 4
@@ -56,7 +60,9 @@ ALWAYS_SENT: Final = {
 DESCRIPTION: Final = """\
 Calls with which operators observe and control a running proxy. The admin port serves them.
 
-An answer covers the partitions of the called process. With several instances, call each.
+Any instance answers for the whole group, if the setting `admin.peers` leads to all instances.
+`complete` and `unanswered` say what is missing. With the request header
+`Delay-Proxy-Scope: instance` the called instance answers for its own partitions only.
 A change (a cancel, a pause, a limit) counts for all instances. Call any of them.
 All times are epoch milliseconds. Durations are written `500ms`, `30s`, `5m`, `2h`, `7d`.
 """
@@ -109,6 +115,16 @@ def get_changes(site: SiteOf, limit: Limit = 100) -> Changes:
         return Changes(changes=site.topics.changes(limit))
 
 
+@process.get("/instances", response_model=Instances)
+@needs("viewer")
+async def get_instances(site: SiteOf, others: OthersOf) -> Response:
+    """Show all instances of the group, their totals, and what did not answer.
+
+    The figures are at most a second old. Numbers by time are at most five seconds old.
+    """
+    return json_reply(200, instances_of(await site.events.whole(others.asker)))
+
+
 @process.get(
     "/events",
     response_class=StreamingResponse,
@@ -120,9 +136,12 @@ async def get_events(site: SiteOf, request: Request) -> Response:
 
     The stream of server-sent events has no end. The data of each event is one snapshot in JSON.
     The fields belong to the page of the same version and may change with any release. At most 16
-    streams run at a time. A stream ends if its reader is too slow.
+    streams run at a time. A stream ends if its reader is too slow, or its token is removed. With
+    the header `Delay-Proxy-Scope: instance` the reply is one snapshot of this instance.
     """
-    events = site.events.begin()
+    if request.state.is_alone:
+        return Response(json.dumps(await site.events.own()), media_type=JSON_TYPE)
+    events = site.events.begin(request.state.asker)
     if request.state.is_head:
         return Response(media_type="text/event-stream")
     return StreamingResponse(events, media_type="text/event-stream")
@@ -206,13 +225,15 @@ class AdminApp:
         self._free_discards = threading.BoundedSemaphore(DISCARDS_AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        send = partial(_send_always, send)
+        always = dict(ALWAYS_SENT)
+        send = partial(_send_always, send, always)
         headers = {
             name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]
         }
         path = bytes(scope["raw_path"]).decode("latin-1")  # undecoded: %2F is no separator
         is_head = scope["method"] == "HEAD"
-        state: dict[str, Any] = {"site": self._site, "is_head": is_head}
+        is_alone = headers.get(SCOPE) == ALONE
+        state: dict[str, Any] = {"site": self._site, "is_head": is_head, "is_alone": is_alone}
         inner = {
             **scope,
             "path": path,
@@ -229,13 +250,18 @@ class AdminApp:
             if has_body:
                 receive = _replayed(await Request(scope, receive).body(), receive)
             try:
-                reply = await self._reply(scope, path, headers, state)
+                reply = await self._reply(scope, path, headers, state, always)
             except Exception as error:  # noqa: BLE001 (a defect is logged)
                 reply = refusal_of(error, path)
             await reply(inner, receive, send)
 
     async def _reply(
-        self, scope: Scope, path: str, headers: Mapping[str, str], state: dict[str, Any]
+        self,
+        scope: Scope,
+        path: str,
+        headers: Mapping[str, str],
+        state: dict[str, Any],
+        always: dict[bytes, bytes],
     ) -> ASGIApp:
         is_read = scope["method"] in {"GET", "HEAD"}
         if path in {"/healthz", "/readyz"} and is_read:
@@ -256,7 +282,29 @@ class AdminApp:
             return await self._page(path)
         if not self.tokens.is_needed:
             admit(self._site.settings.admin, headers)
+        state["asker"] = self._asker(headers)
+        if GROUP in headers:
+            await self._answer_peer(headers[GROUP], always)
         return api
+
+    def _asker(self, headers: Mapping[str, str]) -> Asker:
+        """Return the caller, as this instance names it to its peers."""
+        names = {"authorization", (self._site.settings.admin.trusted_header or "").lower()}
+        sent = {name: text for name, text in headers.items() if name in names}
+        authorization = sent.get("authorization", "")
+        return Asker(sent, lambda: self.tokens.caller(authorization) is not None)
+
+    async def _answer_peer(self, group: str, always: dict[bytes, bytes]) -> None:
+        """Say who answers. Raise Problem if the request is for another group or cluster, or if
+        this instance does not know its own yet."""
+        peers = self._site.peers
+        own = await in_thread(peers.identity)
+        always[INSTANCE.encode()] = peers.own_header().encode()
+        if own is None:
+            raise Problem(503, "no-answer", "The cluster is not known yet. Try again.")
+        always[GROUP.encode()] = own.encode()
+        if own != group:
+            raise Problem(409, "other-group", f"This instance belongs to {own}.")
 
     def _caller(self, scope: Scope, headers: Mapping[str, str]) -> Caller:
         """Return the caller. Raises Problem for a missing or wrong token, or a locked address."""
@@ -319,9 +367,9 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-async def _send_always(send: Send, message: Message) -> None:
+async def _send_always(send: Send, always: Mapping[bytes, bytes], message: Message) -> None:
     if message["type"] == "http.response.start":
         names = {name.lower() for name, _ in message["headers"]}
-        more = [(name, text) for name, text in ALWAYS_SENT.items() if name not in names]
+        more = [(name, text) for name, text in always.items() if name not in names]
         message = {**message, "headers": [*message["headers"], *more]}
     await send(message)

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -27,6 +27,7 @@ from proxy.kafka.control import (
     origin_of,
     write,
 )
+from proxy.kafka.group import ask_in_thread
 from proxy.kafka.reader import IngressLookup
 from proxy.kafka.settings_topic import (
     INGEST,
@@ -65,6 +66,13 @@ NO_SUCH_PARTITION: Final = frozenset(
 )
 
 
+class IngressFacts(NamedTuple):
+    """The cluster's id, and the number of ingress partitions."""
+
+    cluster: str
+    partitions: int
+
+
 class BrokerAccess:
     """Access to the broker. Thread-safe. All methods raise Problem.
 
@@ -85,6 +93,17 @@ class BrokerAccess:
                 known = consumer.list_topics(self._names.ingress, CLUSTER_WITHIN_S)
                 self._cluster_id = known.cluster_id
         return self._cluster_id
+
+    def ingress(self) -> IngressFacts:
+        topic = self._names.ingress
+        with self._asking(topic), closing(self._consumer()) as consumer:
+            known = consumer.list_topics(topic, READ_WITHIN_S)
+            return IngressFacts(str(known.cluster_id), len(known.topics[topic].partitions))
+
+    def instances(self) -> set[str]:
+        """Return the names of the instances in the consumer group. Raises OwnersUnknown."""
+        config, group = common_config(self._settings), self._settings.group_id
+        return ask_in_thread(config, group).result().instances()
 
     def cancel(
         self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float

@@ -17,18 +17,20 @@ from prometheus_client import CollectorRegistry
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from starlette.requests import ClientDisconnect
 
+from proxy.admin.answers import Answer
 from proxy.admin.broker_access import BrokerAccess
 from proxy.admin.changes import Change, ChangeRecorder, cut, is_dry_run
 from proxy.admin.events import EventStreams, Snapshots
+from proxy.admin.instances import gathered
 from proxy.admin.models import (
     LAST_OFFSET,
     LAST_PARTITION,
     PATTERN,
     TOPIC,
-    Answer,
     Refused,
     pattern_of,
 )
+from proxy.admin.peers import Peers
 from proxy.admin.problem import Problem, bad_request
 from proxy.admin.queries import MailboxFull, NoAnswer, Workers
 from proxy.admin.replay_jobs import ReplayJobs
@@ -43,6 +45,9 @@ from proxy.protocol.times import parse_instant_ms
 from proxy.telemetry.status import Status
 
 CALLS_AT_ONCE: Final = 4
+CALLS_OF_PEERS_AT_ONCE: Final = 8
+"""Calls of other instances have places of their own, so that instances never wait for each other's
+places."""
 READINGS_AT_ONCE: Final = 2
 """At most this many calls read dead letters at a time, and as many read traces."""
 RECORDED_WITHIN_S: Final = 1.0
@@ -79,9 +84,13 @@ class Site:
         self.level = settings.log.level
         self.changes = ChangeRecorder(broker)
         self.replays = ReplayJobs(topics.replay)
+        self.peers = Peers(settings, broker)
         snapshots = Snapshots(registry, read_statuses, workers)
-        self.events = EventStreams(lambda: snapshots.make(wall_clock_ms()))
+        self.events = EventStreams(
+            lambda: snapshots.make(wall_clock_ms()), partial(gathered, settings, self.peers)
+        )
         self.free_calls = threading.BoundedSemaphore(CALLS_AT_ONCE)
+        self.free_calls_of_peers = threading.BoundedSemaphore(CALLS_OF_PEERS_AT_ONCE)
         self.free_readings = threading.BoundedSemaphore(READINGS_AT_ONCE)
         self.free_traces = threading.BoundedSemaphore(READINGS_AT_ONCE)
 
@@ -127,6 +136,7 @@ class CallRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         self.least_role: Role = vars(endpoint)["least_role"]
+        self.of_group: Any = vars(endpoint).get("of_group")
         summary, _, text = cleandoc(endpoint.__doc__ or "").partition("\n\n")
         options["summary"] = summary
         options["description"] = (
@@ -152,9 +162,14 @@ class CallRoute(APIRoute):
                 check_query(request.url.query, known)
                 if self.body_field is not None:
                     _check_json(request.headers.get("content-type", ""), await request.body())
-                site: Site = request.state.site
-                with room_in(site.free_calls, "Four other calls are running already. Try again."):
-                    return await answer(request)
+                site, is_alone = request.state.site, request.state.is_alone
+                free = site.free_calls_of_peers if is_alone else site.free_calls
+                with room_in(free, "Too many other calls are running already. Try again."):
+                    own = await _reply(answer, request)
+                    if self.of_group is None or is_alone:
+                        return own
+                    body = await request.body()
+                    return await in_thread(partial(self.of_group.answer, request, own, body))
             except ClientDisconnect:
                 raise
             except Exception as error:  # noqa: BLE001 (a defect is logged)
@@ -164,7 +179,8 @@ class CallRoute(APIRoute):
             # The body is read before the call, because its sender may be gone after the call.
             body = await request.body() if self.is_change else b""
             reply = await reply_to(request)
-            if self.is_change and not is_dry_run(body, reply.status_code):
+            is_elsewhere = request.state.is_alone and reply.status_code == 404
+            if self.is_change and not (is_elsewhere or is_dry_run(body, reply.status_code)):
                 change = _change_of(request, body, reply)
                 written = in_thread(partial(request.state.site.changes.record, change))
                 await asyncio.wait([asyncio.ensure_future(written)], timeout=RECORDED_WITHIN_S)
@@ -175,6 +191,16 @@ class CallRoute(APIRoute):
     @property
     def is_change(self) -> bool:
         return "GET" not in (self.methods or ())
+
+
+async def _reply(answer: Callable[[Request], Any], request: Request) -> Response:
+    """Return the reply of this instance, also if it is a refusal."""
+    try:
+        return await answer(request)  # type: ignore[no-any-return]
+    except ClientDisconnect:
+        raise
+    except Exception as error:  # noqa: BLE001 (a defect is logged)
+        return refusal_of(error, request.url.path)
 
 
 def _change_of(request: Request, body: bytes, reply: Response) -> Change:

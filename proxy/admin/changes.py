@@ -8,8 +8,9 @@ from typing import Final
 import structlog
 from pydantic import Field, ValidationError
 
+from proxy.admin.answers import Answer, Count
 from proxy.admin.broker_access import BrokerAccess
-from proxy.admin.models import Answer, Count, Time
+from proxy.admin.models import Time
 from proxy.admin.problem import Problem
 from proxy.config.settings import Role
 from proxy.protocol.bounded_json import JsonRefused, read_object

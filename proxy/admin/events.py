@@ -3,9 +3,10 @@
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import accumulate
 from typing import Any, Final
 
@@ -14,10 +15,12 @@ from prometheus_client import CollectorRegistry
 
 from proxy import __version__
 from proxy.admin.listing import pending_by_time
+from proxy.admin.pages import readiness
+from proxy.admin.peers import Asker
 from proxy.admin.problem import Problem
 from proxy.admin.queries import MailboxFull, NoAnswer, Workers
 from proxy.admin.threads import in_thread
-from proxy.telemetry.status import Status
+from proxy.telemetry.status import Status, covered_by
 from storage.store import added
 
 MOST_STREAMS: Final = 16
@@ -46,50 +49,79 @@ log = structlog.get_logger(__name__)
 class EventStreams:
     """Streams of events, with one snapshot a second. All open pages get the same snapshots."""
 
-    def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
-        self.make = make
+    def __init__(
+        self,
+        make: Callable[[], dict[str, Any]],
+        gather: Callable[[dict[str, Any], Asker], dict[str, Any]],
+    ) -> None:
+        self.make, self.gather = make, gather
         self.count = 0
-        self._newest, self._made_s = b"", float("-inf")
-        self._making, self._closing = asyncio.Lock(), asyncio.Event()
+        self._own, self._whole = _Kept(), _Kept()
+        self._closing = asyncio.Event()
 
-    def begin(self) -> AsyncIterator[bytes]:
+    async def own(self) -> dict[str, Any]:
+        """Return the snapshot of this instance."""
+        return await self._own.get(lambda: in_thread(self.make))
+
+    async def whole(self, asker: Asker) -> dict[str, Any]:
+        """Return the snapshot of the whole group."""
+
+        async def gather() -> dict[str, Any]:
+            return await in_thread(partial(self.gather, await self.own(), asker))
+
+        return await self._whole.get(gather)
+
+    def begin(self, asker: Asker) -> AsyncIterator[bytes]:
+        """Begin a stream. It ends when the asker's credentials are no longer valid."""
         if self.count >= MOST_STREAMS:
             detail = f"{MOST_STREAMS} pages are open already. Close one."
             raise Problem(503, "busy", detail)
-        return self._stream()
+        return self._stream(asker)
 
     def close(self) -> None:
         """End all streams. Called in the server's loop."""
         self._closing.set()
 
-    async def _stream(self) -> AsyncIterator[bytes]:
+    async def _stream(self, asker: Asker) -> AsyncIterator[bytes]:
         if self.count >= MOST_STREAMS:
             return
         self.count += 1
         try:
             yield b": begins\n\n"
-            while not self._closing.is_set():
-                yield await self._event()
+            while not self._closing.is_set() and asker.is_valid():
+                yield await self._event(asker)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._closing.wait(), EVERY_S)
         finally:
             self.count -= 1
 
-    async def _event(self) -> bytes:
+    async def _event(self, asker: Asker) -> bytes:
+        try:
+            return f"data: {json.dumps(await self.whole(asker))}\n\n".encode()
+        except Exception:
+            log.exception("a snapshot for the page could not be made")
+            return b": no snapshot\n\n"
+
+
+class _Kept:
+    """A snapshot that is made at most twice a second."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, Any] = {}
+        self._made_s = float("-inf")
+        self._making = asyncio.Lock()
+
+    async def get(self, make: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
         async with self._making:
             now_s = asyncio.get_running_loop().time()
             if now_s - self._made_s >= EVERY_S / 2:
-                try:
-                    self._newest = f"data: {json.dumps(await in_thread(self.make))}\n\n".encode()
-                except Exception:
-                    log.exception("a snapshot for the page could not be made")
-                    self._newest = b": no snapshot\n\n"
+                self._newest = await make()
                 self._made_s = now_s
             return self._newest
 
 
 class Snapshots:
-    """Makes snapshots. To be used by one thread at a time."""
+    """Makes snapshots of this instance. To be used by one thread at a time."""
 
     def __init__(
         self,
@@ -114,16 +146,18 @@ class Snapshots:
         shown, others = counts.largest(TARGETS_SHOWN)
         shards = [shard for status in statuses for shard in status.shards]
         paused = sorted({pattern for status in statuses for pattern in status.paused})
+        code, said = readiness(statuses)
         return {
             "now": now_ms,
             "version": __version__,
+            "ready": code == 200,
+            "reason": said.get("reason", ""),
+            "partitions": covered_by(statuses),
             "pending": counts.total,
             "by_target": shown,
             "others": others,
             "paused": paused,
-            "held_targets": [
-                target for target in shown if any(fnmatchcase(target, one) for one in paused)
-            ],
+            "held_targets": held(shown, paused),
             "refused": _refused(statuses),
             "ingest_paused": any(status.is_ingest_paused for status in statuses),
             "shards": [
@@ -140,6 +174,11 @@ class Snapshots:
             "by_time": self._by_time,
             **_counted(self._registry),
         }
+
+
+def held(targets: Iterable[str], paused: Sequence[str]) -> list[str]:
+    """Return the targets that patterns of paused targets fit."""
+    return [target for target in targets if any(fnmatchcase(target, one) for one in paused)]
 
 
 def _by_time(workers: Workers, statuses: Sequence[Status], now_ms: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from proxy import __version__
-from proxy.admin.models import Answer
+from proxy.admin.answers import Answer
 from proxy.config.settings import Settings
 
 RUNBOOK = "operations/runbook/"

@@ -29,6 +29,7 @@ from proxy.admin.replay_jobs import WantedReplay
 from proxy.admin.threads import room_in
 from proxy.admin.tokens import Caller, needs
 from proxy.admin.topic_readers import Marks
+from proxy.admin.whole_group import Owner, of_group
 from proxy.config.settings import TopicSettings
 from proxy.dead_letters.letter import LetterSummary, summary_of
 from proxy.dead_letters.letter import Place as LetterPlace
@@ -168,6 +169,7 @@ def replay_dead_letters(site: SiteOf, body: models.ReplayBody, wait: Wait = 0) -
 
 @router.get("/dead-letters/replays/{id}")
 @needs("viewer")
+@of_group(Owner(models.Replay, "not-found"))
 def get_replay(site: SiteOf, id: ReplayId, wait: Wait = 0) -> models.Replay:  # noqa: A002
     """Show the progress of a replay or a dry run.
 
@@ -178,6 +180,7 @@ def get_replay(site: SiteOf, id: ReplayId, wait: Wait = 0) -> models.Replay:  # 
 
 @router.delete("/dead-letters/replays/{id}")
 @needs("operator")
+@of_group(Owner(models.Replay, "not-found"))
 def stop_replay(site: SiteOf, id: ReplayId, wait: Wait = 0) -> models.Replay:  # noqa: A002
     """Stop a replay after its current batch.
 

@@ -3,11 +3,12 @@
 import re
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+from proxy.admin.models import RecordPage
 from proxy.admin.queries import PendingByTime, ScanPending, Workers
 from proxy.scheduling.pending import END, PendingPiece, PendingRecord, Sought
 from proxy.telemetry.status import Status, partitions_of
@@ -26,6 +27,7 @@ LEAST_PIECE: Final = 16
 already costs as much for each partition as listing about a hundred records."""
 COUNTED_WITHIN_S: Final = 20.0
 AT_ONCE: Final = 1_000
+DEFAULT_LIMIT: Final = 100
 
 Place = tuple[int, int, int]
 """(fires ms, partition, offset): the order of a list."""
@@ -36,7 +38,7 @@ def place_of(cursor: str | None, sought: Sought) -> Place:
     """Return the place after which a list continues or begins."""
     if cursor is None:
         return sought.from_ms - 1, BEYOND_PARTITIONS, 0
-    _, fires_ms, partition, offset = map(int, cursor.split("."))
+    fires_ms, partition, offset = _numbers(cursor)
     return fires_ms, partition, offset if offset < LAST_IN_CURSOR else LAST_OFFSET
 
 
@@ -44,6 +46,50 @@ def cursor_of(place: Place) -> str:
     """Return the text by which a client asks for the next page."""
     fires_ms, partition, offset = place
     return f"1.{fires_ms}.{partition}.{min(offset, LAST_IN_CURSOR)}"
+
+
+def cursor_after(record: PendingRecord) -> str:
+    """Return the cursor of a list that continues after the record."""
+    return cursor_of((record.fires_ms, partition_in(record.origin), record.offset))
+
+
+def partition_in(origin: str) -> int:
+    """Return the partition of an origin. Raises ValueError."""
+    return int(origin.rsplit("/", 2)[1])
+
+
+def add_pages(one: RecordPage, other: RecordPage) -> RecordPage:
+    """Return the records of two instances in order. The records beyond a page's cursor are not
+    known. Raises ValueError if a page is not one."""
+    pairs = zip(one.cursors + other.cursors, one.records + other.records, strict=True)
+    found = dict(
+        sorted(((_numbers(cursor), record) for cursor, record in pairs), key=itemgetter(0))
+    )
+    one.cursors = [cursor_of(place) for place in found]
+    one.records = list(found.values())
+    ends = [cursor for cursor in (one.cursor, other.cursor) if cursor is not None]
+    one.cursor = min(ends, key=_numbers, default=None)
+    one.partitions += other.partitions
+    return one
+
+
+def cut_page(page: RecordPage, query: Mapping[str, str]) -> RecordPage:
+    """Return the known records of a merged page, up to the limit of the query."""
+    limit = int(query.get("limit", DEFAULT_LIMIT))
+    end = (END[0], BEYOND_PARTITIONS, END[1])
+    known = end if page.cursor is None else _numbers(page.cursor)
+    cursors = [cursor for cursor in page.cursors if _numbers(cursor) <= known][:limit]
+    page.records = page.records[: len(cursors)]
+    page.cursor = cursors[-1] if len(cursors) == limit else page.cursor
+    page.model_fields_set.discard("cursors")
+    return page
+
+
+def _numbers(cursor: str) -> Place:
+    if CURSOR.fullmatch(cursor) is None:
+        raise ValueError("It gave a wrong cursor.")
+    _, fires_ms, partition, offset = map(int, cursor.split("."))
+    return fires_ms, partition, offset
 
 
 class Page(NamedTuple):

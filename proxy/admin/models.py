@@ -1,6 +1,6 @@
 """Bodies of requests and replies of the API. The OpenAPI document is made from these models."""
 
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -13,6 +13,7 @@ from pydantic import (
     model_validator,
 )
 
+from proxy.admin.answers import Answer, Count, OfGroup, WithPartitions
 from proxy.config.settings import MOST_PER_SECOND, OverdueLimit, Role, TargetLimit
 from proxy.logs import Level
 from proxy.protocol.header_values import LONGEST_ID_BYTES
@@ -65,13 +66,8 @@ def id_text(text: str) -> str:
 
 
 Whole = BeforeValidator(whole)
-Count = Annotated[int, Field(ge=0)]
 Time = Annotated[int, Field(description="Epoch milliseconds.")]
 Origin = Annotated[str, Field(description="topic/partition/offset of the ingress record.")]
-Partitions = Annotated[
-    list[Count],
-    Field(description="Ingress partitions of this process that the answer covers."),
-]
 Pattern = Annotated[str, AfterValidator(pattern_of), Field(json_schema_extra={"pattern": PATTERN})]
 Rate = Annotated[int, Field(ge=1, le=MOST_PER_SECOND), Whole]
 Moment = Annotated[int, Field(ge=0, le=LATEST_MS), Whole] | None
@@ -105,17 +101,6 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Answer(BaseModel):
-    """A reply body. Fields that were not set are left out."""
-
-    model_config = ConfigDict(extra="forbid")
-    later: ClassVar[str | None] = None
-    """The meaning of status 202, if the answer can have it."""
-
-    def status_code(self) -> int:
-        return 200
-
-
 class Refused(Answer):
     """A refusal."""
 
@@ -131,7 +116,7 @@ class Me(Answer):
     contents: bool = Field(description="True if it may read keys, values and headers of records.")
 
 
-class Pending(Answer):
+class Pending(WithPartitions):
     """Pending records by target."""
 
     pending: Count
@@ -140,7 +125,6 @@ class Pending(Answer):
         description="Pending records of targets that `by_target` leaves out. It has the 1,000 "
         "largest targets. An ingress partition counts up to 10,000 targets by name."
     )
-    partitions: Partitions
 
 
 class Bucket(Answer):
@@ -151,7 +135,7 @@ class Bucket(Answer):
     pending: Count
 
 
-class PendingByTime(Answer):
+class PendingByTime(WithPartitions):
     """Buckets in order of time. The last bucket has no end."""
 
     now: Time
@@ -166,14 +150,16 @@ class PendingByTime(Answer):
     counted_all: bool = Field(
         True, description="Only with `target`. False if time ran out before all were counted."
     )
-    partitions: Partitions
 
 
-class HalfMessages(Answer):
+class HalfMessages(OfGroup):
     """Undecided half messages."""
 
     undecided: Count
     by_partition: dict[str, Count]
+
+    def covered(self) -> list[int] | None:
+        return [int(partition) for partition in self.by_partition]
 
 
 class Part(Answer):
@@ -220,11 +206,10 @@ class Record(Answer):
     headers_left_out: Count = 0
 
 
-class Records(Answer):
+class Records(WithPartitions):
     """Pending records with one id."""
 
-    records: list[Record] = Field(min_length=1)
-    partitions: Partitions
+    records: list[Record]
 
 
 class PendingRecord(Answer):
@@ -258,12 +243,14 @@ class PendingRecord(Answer):
     )
 
 
-class RecordPage(Answer):
+class RecordPage(WithPartitions):
     """A page of pending records."""
 
     records: list[PendingRecord] = Field(max_length=1000)
     cursor: str | None = Field(description="Send it to get the next page. Null on the last page.")
-    partitions: Partitions
+    cursors: list[str] = Field(
+        [], description="The cursor after each record. Only in the answer of a single instance."
+    )
 
 
 class Written(Answer):
@@ -375,11 +362,11 @@ class Pause(InForce):
     )
 
 
-class Ingest(Answer):
-    """State of the ingest in this process."""
+class Ingest(OfGroup):
+    """State of the ingest."""
 
     paused: bool
-    unread: Count = Field(description="Unread ingress records in the partitions of this process.")
+    unread: Count = Field(description="Unread ingress records.")
 
 
 class IngestPaused(InForce):
@@ -486,7 +473,7 @@ class PurgeBody(Body):
     dry_run: bool = Field(description="If true, the records are only counted.")
 
 
-class Purged(Answer):
+class Purged(WithPartitions):
     """A purge, or the number of records that it would end."""
 
     later = "The purge was written. It applies to each partition as soon as that has read it."
@@ -495,11 +482,10 @@ class Purged(Answer):
     due_to: int | None
     dry_run: bool
     records: int = Field(
-        description="Matching pending records of this process, counted before the purge. With "
-        "times they are counted one by one, for at most 20 s."
+        description="Matching pending records, counted before the purge. With times they are "
+        "counted one by one, for at most 20 s."
     )
     counted_all: bool = Field(description="False if time ran out before all were counted.")
-    partitions: Partitions
     purges: list[str] = Field(
         [], description="Origins of the purge, one in each ingress partition."
     )

@@ -2,9 +2,12 @@
 
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final, cast
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query
 from pydantic import BeforeValidator, WithJsonSchema
@@ -25,18 +28,26 @@ from proxy.admin.calls import (
     fitting,
 )
 from proxy.admin.listing import (
+    COUNTED_WITHIN_S,
     CURSOR,
+    DEFAULT_LIMIT,
+    add_pages,
+    cursor_after,
     cursor_of,
+    cut_page,
     dues_by_time,
+    partition_in,
     pending_by_time,
     place_of,
     read_page,
 )
+from proxy.admin.peers import ANSWER_WITHIN_S, PREFIX
 from proxy.admin.problem import Problem
 from proxy.admin.queries import FindId, FindMove, FindRecord
 from proxy.admin.record_content import content_of
 from proxy.admin.threads import room_in
 from proxy.admin.tokens import needs
+from proxy.admin.whole_group import Others, OthersOf, Owner, Total, of_group
 from proxy.clock import wall_clock_ms
 from proxy.dead_letters.letter import Origin
 from proxy.dispatch.hops import NOT_COMMITTED, Moving
@@ -71,8 +82,21 @@ MOVED_AWAY: Final = "The partition has just moved to another worker. Try again."
 router = APIRouter(route_class=CallRoute, tags=["records"], responses=REFUSED)
 
 
+def _add_pending(one: models.Pending, other: models.Pending) -> models.Pending:
+    counts = Counter(one.by_target)
+    counts.update(other.by_target)
+    shown = dict(counts.most_common(TARGETS_SHOWN))
+    return models.Pending(
+        pending=one.pending + other.pending,
+        by_target=shown,
+        others=one.others + other.others + counts.total() - sum(shown.values()),
+        partitions=one.partitions + other.partitions,
+    )
+
+
 @router.get("/pending")
 @needs("viewer")
+@of_group(Total(models.Pending, _add_pending))
 def get_pending(site: SiteOf) -> models.Pending:
     """Count the pending records of each target.
 
@@ -87,8 +111,23 @@ def get_pending(site: SiteOf) -> models.Pending:
     )
 
 
+def _add_by_time(one: models.PendingByTime, other: models.PendingByTime) -> models.PendingByTime:
+    """Raises ValueError if they have different buckets."""
+    if [bucket.within for bucket in one.buckets] != [bucket.within for bucket in other.buckets]:
+        raise ValueError("It counted in other buckets.")
+    for bucket, more in zip(one.buckets, other.buckets, strict=True):
+        bucket.pending += more.pending
+    one.cancelled += other.cancelled
+    one.paused += other.paused
+    one.partitions += other.partitions
+    if not other.counted_all:
+        one.counted_all = False
+    return one
+
+
 @router.get("/pending/by-time")
 @needs("viewer")
+@of_group(Total(models.PendingByTime, _add_by_time, within_s=COUNTED_WITHIN_S + ANSWER_WITHIN_S))
 def get_pending_by_time(
     site: SiteOf,
     within: Annotated[
@@ -137,6 +176,7 @@ def get_pending_by_time(
 
 @router.get("/pending/records")
 @needs("viewer")
+@of_group(Total(models.RecordPage, add_pages, cut_page))
 def list_pending_records(
     site: SiteOf,
     target: Annotated[
@@ -156,7 +196,7 @@ def list_pending_records(
         models.IdPrefix,
         Query(description="The beginning of the id. Records with `why: unread` never match."),
     ] = "",
-    limit: Limit = 100,
+    limit: Limit = DEFAULT_LIMIT,
     cursor: Annotated[
         str | None,
         fitting(CURSOR, NO_CURSOR),
@@ -194,12 +234,20 @@ def list_pending_records(
     return models.RecordPage(
         records=[shown_pending(record, paused, reasons, now_ms) for record in page.records],
         cursor=None if page.next is None else cursor_of(page.next),
+        cursors=[cursor_after(record) for record in page.records],
         partitions=page.partitions,
     )
 
 
+def _add_half_messages(one: models.HalfMessages, other: models.HalfMessages) -> models.HalfMessages:
+    one.undecided += other.undecided
+    one.by_partition |= other.by_partition
+    return one
+
+
 @router.get("/half-messages")
 @needs("viewer")
+@of_group(Total(models.HalfMessages, _add_half_messages))
 def get_half_messages(site: SiteOf) -> models.HalfMessages:
     """Count undecided half messages."""
     shards = [shard for status in site.read_statuses() for shard in status.shards]
@@ -207,8 +255,26 @@ def get_half_messages(site: SiteOf) -> models.HalfMessages:
     return models.HalfMessages(undecided=sum(by_partition.values()), by_partition=by_partition)
 
 
+def _add_records(one: models.Records, other: models.Records) -> models.Records:
+    one.records += other.records
+    one.partitions += other.partitions
+    return one
+
+
+def _refuse_none(found: models.Records, _query: Mapping[str, str]) -> models.Records:
+    if found.records:
+        return found
+    if found.unanswered:
+        who = " ".join(f"{one.instance}: {one.reason}" for one in found.unanswered)
+        detail = f"It is not at the instances that answered. Others did not answer. {who}"
+        raise Problem(503, "unanswered", detail)
+    more = "" if found.complete else " Some partitions recover or move. Try again."
+    raise Problem(404, "not-found", f"No record with this id is pending.{more}")
+
+
 @router.get("/records")
 @needs("viewer")
+@of_group(Total(models.Records, _add_records, _refuse_none))
 def find_records(
     site: SiteOf,
     id: Annotated[  # noqa: A002 (the name in the query)
@@ -222,11 +288,6 @@ def find_records(
     rewriting is not found for some milliseconds.
     """
     found = site.workers.ask(FindId(id.encode()))
-    if not found:
-        detail = (
-            "This process has no pending record with this id. If several instances run, ask each."
-        )
-        raise Problem(404, "not-found", detail)
     return models.Records(
         records=[models.Record.model_validate(_shown(one)) for one in found],
         partitions=covered_by(site.read_statuses()),
@@ -235,6 +296,7 @@ def find_records(
 
 @router.get("/records/{topic}/{partition}/{offset}")
 @needs("viewer")
+@of_group(Owner(models.Record))
 def get_record(
     site: SiteOf,
     caller: CallerOf,
@@ -301,12 +363,14 @@ def trace_record(
 
 @router.post("/cancellations")
 @needs("operator")
-def cancel(site: SiteOf, body: models.CancelBody, wait: Wait = 0) -> models.CancelWritten:
+def cancel(
+    site: SiteOf, others: OthersOf, body: models.CancelBody, wait: Wait = 0
+) -> models.CancelWritten:
     """Cancel a pending record by id.
 
     The call writes a cancel to the ingress. A cancel counts only in the partition of its record.
     `partition` names this partition. Without it, the partition of `key` is used. Without both, it
-    is the partition in which this process knows the id as pending. If there is none, the id is
+    is the partition in which an instance knows the id as pending. If there is none, the id is
     placed as a key. Keys are placed by murmur2, as Java clients do. librdkafka does so only with
     `partitioner=murmur2_random`.
     """
@@ -314,11 +378,11 @@ def cancel(site: SiteOf, body: models.CancelBody, wait: Wait = 0) -> models.Canc
     if body.key is not None:
         key = body.key.encode()
     elif partition is None:
-        origins = [one.origin for one in site.workers.ask(FindId(ident))]
+        origins = _origins(site, others, body.id)
         if len(origins) > 1:
             detail = f"Several pending records have this id: {origins}. Name the partition."
             raise Problem(409, "ambiguous", detail)
-        partition = int(origins[0].split("/")[1]) if origins else None
+        partition = partition_in(origins[0]) if origins else None
     done = site.broker.cancel(ident, key, partition, wait)
     return models.CancelWritten(id=body.id, **_written(done))
 
@@ -345,6 +409,7 @@ def recall(site: SiteOf, place: Place, wait: Wait = 0) -> models.RecallWritten:
 
 @router.patch("/records/{topic}/{partition}/{offset}")
 @needs("operator")
+@of_group(Owner(models.MoveWritten))
 def reschedule(
     site: SiteOf, place: Place, body: models.MoveBody, wait: Wait = 0
 ) -> models.MoveWritten:
@@ -378,6 +443,16 @@ def reschedule(
     if done is None:
         raise Problem(503, "busy", "The proxy is rewriting this record. Try again.")
     return done
+
+
+def _origins(site: Site, others: Others, ident: str) -> list[str]:
+    """Return the origins of the pending records with this id, in all instances."""
+    origins = [one.origin for one in site.workers.ask(FindId(ident.encode()))]
+    for reply in others.ask(f"{PREFIX}/records?{urlencode({'id': ident})}").answers:
+        with suppress(ValueError):
+            found = models.Records.model_validate(reply.said, extra="ignore")
+            origins += [one.origin for one in found.records if one.origin not in origins]
+    return origins
 
 
 def _written(result: ControlResult) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from pydantic import WithJsonSchema
 
 from proxy.admin import models
 from proxy.admin.calls import REFUSED, CallRoute, PatternPart, Site, SiteOf, Wait, number_upto
-from proxy.admin.listing import all_pages
+from proxy.admin.listing import COUNTED_WITHIN_S, all_pages
+from proxy.admin.peers import ANSWER_WITHIN_S, PREFIX
 from proxy.admin.problem import Problem
 from proxy.admin.tokens import needs
+from proxy.admin.whole_group import OthersOf, Total, of_group
 from proxy.config.settings import MOST_PER_SECOND, OverdueLimit, TargetLimit, by_precedence
 from proxy.kafka.settings_topic import MOST_LIMITS
 from proxy.protocol.outcomes import APPLIED
@@ -94,8 +96,15 @@ def resume(
     return models.Pause(pattern=pattern, paused=False, per_second=per_second, in_force=in_force)
 
 
+def _add_ingest(one: models.Ingest, other: models.Ingest) -> models.Ingest:
+    one.paused = one.paused or other.paused
+    one.unread += other.unread
+    return one
+
+
 @router.get("/ingest")
 @needs("viewer")
+@of_group(Total(models.Ingest, _add_ingest))
 def get_ingest(site: SiteOf) -> models.Ingest:
     """Show whether the ingest is paused."""
     statuses = site.read_statuses()
@@ -222,10 +231,21 @@ def _parts(pattern: str, limit: TargetLimit | None) -> dict[str, Any]:
     return {"pattern": pattern, "per_second": limit and limit.per_second, "overdue": overdue}
 
 
+def _add_purged(one: models.Purged, other: models.Purged) -> models.Purged:
+    one.records += other.records
+    one.counted_all = one.counted_all and other.counted_all
+    one.partitions += other.partitions
+    return one
+
+
+PURGED: Final = Total(models.Purged, _add_purged, within_s=COUNTED_WITHIN_S + ANSWER_WITHIN_S)
+
+
 @router.post("/purges")
 @needs("admin")
 def purge(
     site: SiteOf,
+    others: OthersOf,
     body: models.PurgeBody,
     wait: Annotated[
         Wait, Query(description="How long to wait until every partition has read the purge.")
@@ -251,6 +271,9 @@ def purge(
         records=records,
         counted_all=is_all,
         partitions=covered_by(site.read_statuses()),
+    )
+    purged = PURGED.with_others(
+        others, purged, f"{PREFIX}/purges", {**body.model_dump(), "dry_run": True}
     )
     if body.dry_run:
         return purged

@@ -4,12 +4,13 @@ import asyncio
 import hashlib
 import ssl
 from asyncio.sslproto import SSLProtocol
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, cast
 
 import structlog
 
-from proxy.config.settings import AdminTls
+from proxy.config.settings import AdminSettings, AdminTls
 from proxy.errors import SettingsError
 
 HANDSHAKE_WITHIN_S: Final = 10
@@ -52,6 +53,40 @@ class Certificate:
         if self.context is not None:
             log.info("a new certificate of the admin port is taken up")
         self.context, self._digest, self._problem = context, digest, ""
+
+
+def trust_own(admin: AdminSettings) -> ssl.SSLContext | None:
+    """Return a TLS context that trusts only the certificate in the settings, under any host name.
+    Return None without TLS."""
+    if admin.tls.certificate is None:
+        return None
+    context = _trusting(lambda: {"cadata": _first_in(admin.tls.certificate)})
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def trust_named(admin: AdminSettings) -> ssl.SSLContext:
+    """Return a TLS context for peers, and for proxies named with --admin. It trusts the authorities
+    in `admin.tls.ca`."""
+    return _trusting(lambda: {"cafile": admin.tls.ca})
+
+
+def _trusting(roots: Callable[[], dict[str, Any]]) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(**roots())
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            f"The certificates for the admin port cannot be read: {error}.",
+            "Correct `admin.tls`.",
+        ) from None
+
+
+def _first_in(file: Path | None) -> str:
+    """Return the first certificate of a chain."""
+    assert file is not None
+    end = "-----END CERTIFICATE-----"
+    return file.read_text("ascii").partition(end)[0] + end
 
 
 class TlsProtocol(SSLProtocol):

@@ -1,7 +1,6 @@
 """Requests to the admin ports of running proxies."""
 
 import json
-import socket
 import ssl
 import urllib.error
 import urllib.request
@@ -9,21 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from http.client import HTTPException, InvalidURL
-from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+from proxy.admin.peers import ALONE, SCOPE, addresses_of
+from proxy.admin.tls import trust_named, trust_own
 from proxy.admin.tokens import best_token
 from proxy.cli.terminal import Configured, option, say
 from proxy.config.settings import AdminSettings
-from proxy.errors import ProxyError, SettingsError
+from proxy.errors import ProxyError
 from proxy.logs import plain
 from proxy.protocol.bounded_json import MOST_BYTES, JsonRefused, read_object
 
 ANSWER_LIMIT_S: Final = 10.0
 MOST_ANSWER_BYTES: Final = 64 << 20
 NAME_IT: Final = "Start it, or name its admin port with --admin host:port."
-FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 ANOTHER: Final = "Another instance may have it: name that instance with --admin host:port."
 
 T = TypeVar("T")
@@ -35,40 +34,6 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: object) -> None:
         """Return None, so that the reply becomes an HTTPError."""
-
-
-def trust_own(admin: AdminSettings) -> ssl.SSLContext | None:
-    """Return a TLS context that trusts only the certificate in the settings, under any host name.
-    Return None without TLS."""
-    if admin.tls.certificate is None:
-        return None
-    context = _trusting(lambda: {"cadata": _first_in(admin.tls.certificate)})
-    context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    return context
-
-
-def trust_named(admin: AdminSettings) -> ssl.SSLContext:
-    """Return a TLS context for proxies named with --admin. It trusts the authorities in
-    `admin.tls.ca`."""
-    return _trusting(lambda: {"cafile": admin.tls.ca})
-
-
-def _trusting(roots: Callable[[], dict[str, Any]]) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(**roots())
-    except (OSError, ValueError) as error:
-        raise SettingsError(
-            f"The certificates for the admin port cannot be read: {error}.",
-            "Correct `admin.tls`.",
-        ) from None
-
-
-def _first_in(file: Path | None) -> str:
-    """Return the first certificate of a chain."""
-    assert file is not None
-    end = "-----END CERTIFICATE-----"
-    return file.read_text("ascii").partition(end)[0] + end
 
 
 def _opener(trust: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
@@ -102,8 +67,11 @@ def ask(
     body: object = None,
     within_s: float = ANSWER_LIMIT_S,
     trust: ssl.SSLContext | None = None,
+    is_alone: bool = False,
 ) -> Answer:
-    """Return the answer of one proxy. Raises ProxyUnreachable, NotThere."""
+    """Return the answer of one proxy, for its whole group or for itself alone.
+
+    Raises ProxyUnreachable, NotThere."""
     base = address if "://" in address else f"http://{address}"
     said = None if body is None else json.dumps(body).encode()
     url = f"{base.rstrip('/')}/api/v1{path}"
@@ -111,6 +79,8 @@ def ask(
         request = urllib.request.Request(url, said, method=method)  # noqa: S310 (the user's own)
         if said is not None:
             request.add_header("Content-Type", "application/json")
+        if is_alone:
+            request.add_header(SCOPE, ALONE)
         if token is not None:
             request.add_header("Authorization", f"Bearer {token}")
         with _opener(trust).open(request, timeout=within_s) as answer:
@@ -156,10 +126,15 @@ class Instances(Configured):
         return trust_named(admin) if self.admin else trust_own(admin)
 
     def ask(self, path: str, **how: Any) -> Replies[Answer]:
-        return self.each(lambda address: self.ask_one(address, path, **how))
+        answers, silent = self.each(lambda address: self.ask_one(address, path, **how))
+        for said in answers:
+            silent |= missing_in(said)
+        return Replies(answers, silent)
 
     def ask_one(self, address: str, path: str, **how: Any) -> Answer:
-        return ask(address, path, best_token(self.settings.admin), trust=self._trust, **how)
+        """Ask one instance: for its whole group, or for itself if several are asked."""
+        token, is_alone = best_token(self.settings.admin), len(self.addresses) > 1
+        return ask(address, path, token, trust=self._trust, is_alone=is_alone, **how)
 
     def each(self, asking: Callable[[str], T]) -> Replies[T]:
         """Return the answers, and the errors by address. Raises ProxyError if no address
@@ -187,6 +162,14 @@ class Instance(Configured):
         trust = trust_named(admin) if self.admin else trust_own(admin)
         address = _with_scheme(self.admin or address_of(admin), admin)
         return ask(address, path, best_token(admin), trust=trust, **how)
+
+
+def missing_in(said: Answer) -> dict[str, str]:
+    """Return who did not answer for the group, and why. Empty if all partitions are covered."""
+    if said.get("complete", True):
+        return {}
+    silent = {one["instance"]: one["reason"] for one in said["unanswered"]}
+    return silent or {"The group": "Some partitions recover or move to another instance."}
 
 
 def say_silent(silent: Mapping[str, str]) -> None:
@@ -220,15 +203,13 @@ def _all_of(address: str) -> Sequence[str]:
         url = urlsplit(address if "://" in address else f"http://{address}")
         if url.scheme != "http":
             return [address]
-        host, port = url.hostname, url.port or 80
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM) if host else []
+        port = url.port or 80
+        hosts = addresses_of(url.hostname, port) if url.hostname else []
     except (OSError, ValueError):
         return [address]
-    of_family = {family: [to[0] for one, *_, to in found if one == family] for family in FAMILIES}
-    hosts = dict.fromkeys(next(filter(None, of_family.values()), []))
     if len(hosts) < 2:
         return [address]
-    return [f"[{one}]:{port}" if ":" in str(one) else f"{one}:{port}" for one in hosts]
+    return [f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in hosts]
 
 
 def _refusal(base: str, error: urllib.error.HTTPError) -> ProxyError:

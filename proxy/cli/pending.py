@@ -10,7 +10,15 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from proxy.cli.admin_port import Answer, Instance, Instances, NotThere, refuse_silent, say_silent
+from proxy.cli.admin_port import (
+    Answer,
+    Instance,
+    Instances,
+    NotThere,
+    missing_in,
+    refuse_silent,
+    say_silent,
+)
 from proxy.cli.store import local_shards
 from proxy.cli.terminal import (
     Times,
@@ -279,6 +287,8 @@ def find(asked: Wanted) -> None:
 
 def _together(asked: Instances, asking: Callable[[str], Listed]) -> Listed:
     answers, silent = asked.each(asking)
+    for one in answers:
+        silent |= one.silent
     return Listed(
         [record for one in answers for record in one.records],
         {partition for one in answers for partition in one.partitions},
@@ -288,7 +298,7 @@ def _together(asked: Instances, asking: Callable[[str], Listed]) -> Listed:
 
 
 def _list(asked: Listing, address: str, filters: Mapping[str, str]) -> Listed:
-    records, partitions = list[Found](), set[int]()
+    records, partitions, silent = list[Found](), set[int](), dict[str, str]()
     cursor: str | None = ""
     while cursor is not None and len(records) < asked.limit:
         query = {**filters, "limit": str(min(asked.limit - len(records), PAGE_RECORDS))}
@@ -296,8 +306,9 @@ def _list(asked: Listing, address: str, filters: Mapping[str, str]) -> Listed:
         said = asked.ask_one(address, f"/pending/records?{urlencode(query)}")
         records.extend(said["records"])
         partitions.update(said["partitions"])
+        silent |= missing_in(said)
         cursor = said["cursor"]
-    return Listed(records, partitions, cursor is not None)
+    return Listed(records, partitions, cursor is not None, silent)
 
 
 def _with_id(asked: Instances, ident: str) -> Listed:
@@ -329,7 +340,8 @@ def _found(asked: Instances, address: str, path: str) -> Listed:
         said = asked.ask_one(address, path)
     except NotThere:
         return Listed([], set())
-    return Listed(said.get("records", [said]), set(said.get("partitions", ())))
+    records, partitions = said.get("records", [said]), set(said.get("partitions", ()))
+    return Listed(records, partitions, silent=missing_in(said))
 
 
 def _place(record: Found) -> tuple[int, int, int]:

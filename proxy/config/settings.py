@@ -8,8 +8,10 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -259,6 +261,18 @@ Colour = Annotated[
 WebAddress = Annotated[str, Field(pattern=r"^https?://[A-Za-z0-9][^\s\"'<>\\`]*$", max_length=500)]
 
 
+def checked_peer(text: str) -> str:
+    """Return the URL of another instance's admin port. Raises ValueError."""
+    url = urlsplit(text)
+    is_plain = not (url.path.strip("/") or url.query or url.fragment or "@" in url.netloc)
+    if url.scheme not in {"http", "https"} or not url.hostname or not url.port or not is_plain:
+        raise ValueError("write a peer as http://host:port or https://host:port")
+    return text.rstrip("/")
+
+
+PeerUrl = Annotated[str, AfterValidator(checked_peer)]
+
+
 class AdminToken(Section):
     """A token of the admin port. Each line of its file is a valid token."""
 
@@ -294,6 +308,7 @@ class AdminSettings(Section):
     trusted_header: HeaderName | None = None
     users: dict[UserName, Role] = Field(default_factory=dict, max_length=1_000)
     tls: AdminTls = AdminTls()
+    peers: list[PeerUrl] = Field(default_factory=list, max_length=50)
     targets_shown: int = Field(50, ge=0, le=1_000)
     environment: EnvironmentName | None = None
     colour: Colour | None = None

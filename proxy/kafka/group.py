@@ -43,10 +43,14 @@ class GroupOwners(NamedTuple):
     members: frozenset[str] = frozenset()
     """Member ids, also during a rebalance."""
 
+    def instances(self) -> set[str]:
+        """Return the names of the instances with workers in the group."""
+        found = map(STATIC_MEMBER.fullmatch, self.members)
+        return {one[1] for one in found if one is not None}
+
     def has_others(self, instance: str) -> bool:
         """Whether workers of another instance are in the group."""
-        found = map(STATIC_MEMBER.fullmatch, self.members)
-        return any(one is not None and one[1] != instance for one in found)
+        return bool(self.instances() - {instance})
 
 
 def ask_in_thread(kafka: Mapping[str, Any], group_id: str) -> Future[GroupOwners]:

@@ -174,6 +174,10 @@ volumeMounts:
 {{- range $key, $url := dict "docs_url" .Chart.Home "runbook_url" .Values.prometheusRule.runbookUrl -}}
 {{- if and $url (not (get $config.admin $key)) }}{{ $_ := set $config.admin $key $url }}{{ end -}}
 {{- end -}}
+{{- if not $config.admin.peers -}}
+{{- $pods := printf "%s-pods.%s.svc" (include "proxy.fullname" .) .Release.Namespace -}}
+{{- $_ := set $config.admin "peers" (list (printf "%s://%s:%v" (include "proxy.adminScheme" .) $pods $config.admin.port)) -}}
+{{- end -}}
 proxy.yaml: |
   # From the values of the release {{ .Release.Name }}; secrets come as environment variables and files.
   {{- toYaml $config | nindent 2 }}

@@ -10,6 +10,7 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry
 
 from proxy.admin.app import AdminApp
+from proxy.admin.broker_access import IngressFacts
 from proxy.admin.calls import Site
 from proxy.admin.changes import Change, read_change
 from proxy.admin.queries import (
@@ -134,6 +135,12 @@ class MadeUpBroker:
     def cluster_id(self) -> str | None:
         return self.cluster
 
+    def ingress(self) -> IngressFacts:
+        return IngressFacts("a-cluster", 3)
+
+    def instances(self) -> set[str]:
+        return set()
+
     def cancel(
         self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float
     ) -> ControlResult:
@@ -212,6 +219,7 @@ class MadeUpApi:
         settings: AdminSettings | None = None,
         release: ReleaseSettings | None = None,
         registry: CollectorRegistry | None = None,
+        instance: str | None = None,
     ) -> None:
         self.workers, self.broker = MadeUpWorkers(), MadeUpBroker()
         self.letters, self.traces = MadeUpLetters(), MadeUpTraces()
@@ -220,7 +228,11 @@ class MadeUpApi:
         topics.changes = self._changes
         self.next_offsets = [10]
         self.site = Site(
-            Settings(admin=settings or AdminSettings(), release=release or ReleaseSettings()),
+            Settings(
+                admin=settings or AdminSettings(),
+                release=release or ReleaseSettings(),
+                instance_id=instance,
+            ),
             registry or CollectorRegistry(),
             self.statuses,
             self.workers,

@@ -10,6 +10,8 @@ from proxy.admin.queries import FindId, FindRecord, MailboxFull, NoAnswer, Pendi
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import MadeUpApi
 
+WHOLE = {"complete": True, "unanswered": []}
+
 
 def test_pending_records_are_counted_by_target_over_all_workers() -> None:
     assert MadeUpApi().ask("/pending") == (
@@ -19,6 +21,7 @@ def test_pending_records_are_counted_by_target_over_all_workers() -> None:
             "by_target": {"bills": 5, "orders": 4},
             "others": 0,
             "partitions": [0, 1, 2],
+            **WHOLE,
         },
     )
 
@@ -56,7 +59,7 @@ def test_what_was_cancelled_or_is_held_by_a_pause_is_told_beside_the_buckets() -
 
 def test_undecided_half_messages_are_counted_by_partition() -> None:
     _, said = MadeUpApi().ask("/half-messages")
-    assert said == {"undecided": 3, "by_partition": {"0": 0, "1": 1, "2": 2}}
+    assert said == {"undecided": 3, "by_partition": {"0": 0, "1": 1, "2": 2}, **WHOLE}
 
 
 def test_a_record_is_found_by_its_id() -> None:

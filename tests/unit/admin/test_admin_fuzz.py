@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from proxy.admin.app import PREFIX, document
+from proxy.admin.app import document
+from proxy.admin.peers import PREFIX
 from proxy.admin.server import AdminServer
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import MadeUpApi

@@ -141,7 +141,7 @@ def test_a_reader_that_takes_nothing_is_dropped(
     made: MadeUpApi, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "REPLY_WITHIN_S", 0.1)
-    made.site.events.make = lambda: {"much": "x" * 20_000_000}
+    made.site.events.gather = lambda _own, _asker: {"much": "x" * 20_000_000}
     with stream(port):
         wait_for(lambda: made.site.events.count == 1, LIMIT_S, "the stream to begin")
         wait_for(lambda: made.site.events.count == 0, LIMIT_S, "the stream to end")

@@ -16,8 +16,8 @@ import pytest
 from proxy.admin import server as server_module
 from proxy.admin import tls as tls_module
 from proxy.admin.server import AdminServer
-from proxy.admin.tls import Certificate
-from proxy.cli.admin_port import ProxyUnreachable, ask, trust_named, trust_own
+from proxy.admin.tls import Certificate, trust_named, trust_own
+from proxy.cli.admin_port import ProxyUnreachable, ask
 from proxy.config.settings import AdminSettings, AdminTls
 from proxy.errors import SettingsError
 from tests.support.installation.certificates import Authority, Identity

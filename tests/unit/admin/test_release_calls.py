@@ -8,6 +8,7 @@ from proxy.admin import targets
 from proxy.config.settings import OverdueSettings, ReleaseSettings
 from tests.support.simulation.admin_api import MadeUpApi
 
+WHOLE = {"complete": True, "unanswered": []}
 RULE = {"older_than": "90m", "action": "dead-letter"}
 
 
@@ -37,7 +38,7 @@ def test_a_rate_that_is_none_is_refused(rate: str) -> None:
 
 def test_taking_in_is_paused_shown_and_goes_on() -> None:
     made = MadeUpApi()
-    assert made.ask("/ingest") == (200, {"paused": False, "unread": 0})
+    assert made.ask("/ingest") == (200, {"paused": False, "unread": 0, **WHOLE})
     assert made.ask("/ingest/paused", "PUT") == (200, {"paused": True, "in_force": True})
     assert made.ask("/ingest")[1]["paused"]
     assert made.ask("/ingest/paused", "DELETE") == (200, {"paused": False, "in_force": True})

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from proxy.admin import server as server_module
-from proxy.admin.app import CALLS, PREFIX, api
+from proxy.admin.app import CALLS, api
 from proxy.admin.calls import CallRoute
+from proxy.admin.peers import PREFIX
 from proxy.admin.server import AdminServer
 from proxy.admin.tokens import ROLES, Tokens, best_token, needs
 from proxy.config.settings import AdminSettings, AdminToken, Role
@@ -31,6 +32,7 @@ LEAST: dict[Role, set[str]] = {
         "GET /half-messages",
         "GET /ingest",
         "GET /instance",
+        "GET /instances",
         "GET /limits",
         "GET /log-level",
         "GET /openapi.json",
