@@ -211,8 +211,8 @@ REMEDIES: Final = {
     "the admin API.",
     "transaction-expired": "Find out at its producer how the transaction ended. To deliver the "
     "record, replay with --unset timer-transaction.",
-    "overdue": "Replay with another time (--set timer-deliver-at=...), or change the setting "
-    "`release.overdue`.",
+    "overdue": "Replay with another time (--set timer-deliver-at=...), or change the rule first "
+    "(setting `release.overdue`, or `kafka-delay-proxy limits`).",
     "defect": "Report it with its detail and, if you may, the record. Replay it with a version "
     "that has the correction.",
     "body-gone": "The record is lost. Its producer must send it again. Raise the ingress topic's "

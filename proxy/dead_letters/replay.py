@@ -63,7 +63,7 @@ class ReplayInDoubt(ProxyError):
         super().__init__(
             f"It is not known whether the last batch, {len(letters)} letters from "
             f"{letters[0].place} to {letters[-1].place}, was replayed: {detail}.",
-            "Run the same command again. It finds out, and replays the letters that are left.",
+            "Run the same command again. It finds the result, and replays the other letters.",
         )
 
 

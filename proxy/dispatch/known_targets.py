@@ -100,7 +100,7 @@ class KnownTargets:
         return all(until_ms.get(topic, 0) > now_ms for topic in topics)
 
     def shrink_batches(self, topic: str, refused_bytes: int) -> None:
-        """Halve the limit of record batches, because one of `refused_bytes` was refused."""
+        """Halve the limit of record batches: batches of at most `refused_bytes` were refused."""
         tried = self.tried.get(topic, TriedSizes(min(refused_bytes, USUAL_LIMIT_BYTES)))
         self.tried[topic] = tried._replace(batch_bytes=tried.batch_bytes // 2)
 

@@ -369,10 +369,10 @@ class DerivedTopics:
             unnamed.add(group)
             return None
         return (
-            f"the topic {topic} is not created: {len(unnamed - known)} consumer groups that "
-            "neither the settings nor the broker know have such topics already "
-            "(retry.unnamed_groups). Name the group under retry.groups, start its consumers, or "
-            "create the topic"
+            f"the topic {topic} is not created, because retry.unnamed_groups limits such topics: "
+            f"{len(unnamed - known)} consumer groups have them and are unknown to the settings and "
+            "to the broker. Name the group under retry.groups, start its consumers, or create the "
+            "topic"
         )
 
     def _known_groups(self) -> set[str]:

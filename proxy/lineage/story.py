@@ -224,7 +224,7 @@ def _retry_name(record: TracedRecord) -> str:
 
 def _failure(record: TracedRecord, request: str) -> str:
     why, group = record.text(header.RETRY_EXCEPTION), record.text(header.RETRY_GROUP)
-    return f"the group {group} failed at it{f' ({why})' if why else ''}; {request}"
+    return f"consumers of {group} failed at the record{f' ({why})' if why else ''}; {request}"
 
 
 Words: TypeAlias = tuple[Origin | None, str]

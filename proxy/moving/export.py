@@ -292,7 +292,7 @@ def _ends(reader: TopicReader, shards: Mapping[int, Shard]) -> dict[int, int]:
         if time.monotonic() > until_s:
             raise ProxyError(
                 f"A transaction is open at offset {ends[open_ones[0]]} of partition "
-                f"{open_ones[0]}. The records behind it are unknown.",
+                f"{open_ones[0]}. The records after this offset are unknown.",
                 "Stop the producers, and export again. The runbook says how to abort a hanging "
                 "transaction.",
             )

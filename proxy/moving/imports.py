@@ -101,7 +101,7 @@ class ImportInDoubt(ProxyError):
     def __init__(self, detail: str) -> None:
         super().__init__(
             f"It is not known whether the last batch was scheduled: {detail}.",
-            "Run the same command again. It finds out, and goes on.",
+            "Run the same command again. It finds the result, and schedules the other records.",
         )
 
 

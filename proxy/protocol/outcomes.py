@@ -35,8 +35,8 @@ REASONS: Final = {
     "time-unreadable": "a header with a time cannot be read, or a delay has no timestamp to "
     "start from",
     "level-unknown": "timer-level is not a whole number",
-    "delay-too-long": "the due time is beyond max_delay",
-    "time-past": "the due time is further before the record's timestamp than max_past",
+    "delay-too-long": "the due is more than max_delay after the record's timestamp",
+    "time-past": "the due is more than max_past before the record's timestamp",
     "id-bad": "timer-id or timer-cancel is empty or too long, or a required id is missing",
     "recall-bad": "timer-recall is not the origin of an earlier record in this ingress partition",
     "retry-bad": "timer-attempt is not a whole number, or comes without timer-retry-group",
@@ -52,7 +52,7 @@ REASONS: Final = {
     "publish-failed": "the broker refused the record for another reason; the detail says which",
     "body-gone": "the ingress had deleted the record before it could be read back",
     "transaction-expired": "a half message that nobody committed or rolled back after all checks",
-    "overdue": "the setting release.overdue makes dead letters of records this late",
+    "overdue": "a rule for overdue records makes dead letters of records this late",
     "defect": "the proxy failed at this record because of a defect",
 }
 """All codes of `timer-error`. `target-unknown` to `overdue` are found when the record fires."""

@@ -91,8 +91,8 @@ class Throttling:
 
     def committed(self, size_bytes: int, began_s: float, took_s: float) -> None:
         """Note a commit, and adapt the limit. After a throttled transaction the limit is the bytes
-        that take `LONG_S` at its pace. If the transaction was slow and had at least half of the
-        limit, it is half its bytes. A quick one with at least half of the limit raises it."""
+        that take `LONG_S` at its pace. If it was slow and had at least half of the limit, the limit
+        becomes half of its bytes. A quick one with at least half of the limit raises the limit."""
         if not self.until_s:
             return
         whole_s = took_s + self.wait_ms() / 1_000

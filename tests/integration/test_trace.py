@@ -194,7 +194,7 @@ def test_failures_of_a_consumer_are_followed_from_the_first_delivery_on(site: Si
     told = trace(site, origin)
     again = ["due", "delivered"]
     assert told.whats == ["ingested", "delivered", "retry 1", *again, "retry 2", *again]
-    why = f"the group {group} failed at it (ValueError: no stock)"
+    why = f"consumers of {group} failed at the record (ValueError: no stock)"
     assert why in told.step("retry 1")["detail"]
     assert trace(site, told.step("retry 2")["where"]).story["steps"] == told.story["steps"]
     for record in seen:

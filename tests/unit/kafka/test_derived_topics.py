@@ -85,7 +85,7 @@ def test_one_group_too_many_gets_no_topic_but_the_reason() -> None:
     admin = Admin("retry.one", "dlq.two")
     why = made(admin, "retry.three")
     assert why is not None
-    assert "retry.three is not created: 2 consumer groups that neither" in why
+    assert "retry.unnamed_groups limits such topics: 2 consumer groups have them" in why
     assert "retry.unnamed_groups" in why
     assert "retry.three" not in admin.topics
 

@@ -176,7 +176,7 @@ def test_consumers_of_two_groups_that_fail_are_both_followed(site: TracedSite) -
     assert retries == [of_a, of_b, second]
     assert told(story).count("delivered") == 4
     (failure,) = (one for one in story.steps if one.origin == of_b and one.what == "retry 1")
-    assert "the group b failed at it (ValueError: no stock)" in failure.detail
+    assert "consumers of b failed at the record (ValueError: no stock)" in failure.detail
     assert site.story(second) == story == site.story(again)
 
 
