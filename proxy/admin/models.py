@@ -113,7 +113,9 @@ class Me(Answer):
 
     name: str = Field(description="Name of the token.")
     role: Role
-    contents: bool = Field(description="True if it may read keys, values and headers of records.")
+    contents: bool = Field(
+        description="True if the caller may read keys, values and headers of records."
+    )
 
 
 class Pending(WithPartitions):
@@ -122,8 +124,8 @@ class Pending(WithPartitions):
     pending: Count
     by_target: dict[str, Count]
     others: Count = Field(
-        description="Pending records of targets that `by_target` leaves out. It has the 1,000 "
-        "largest targets. An ingress partition counts up to 10,000 targets by name."
+        description="Pending records of all targets that are not in `by_target`, which has the "
+        "1,000 largest. An ingress partition counts up to 10,000 targets by name."
     )
 
 
@@ -198,7 +200,7 @@ class Record(Answer):
     due: int | None = Field(description="The time that the record asked for.")
     fires: int | None = Field(
         description="The time at which the proxy looks at the record next. Earlier than `due` if "
-        "the record must be rewritten before. Later if it was put back."
+        "the record must be rewritten before its due. Later if it was requeued."
     )
     key: Part | None = None
     value: Part | None = None
@@ -286,7 +288,7 @@ class MoveWritten(Written):
 
 
 class CancelBody(Body):
-    """The id to cancel. `partition` or `key` name the partition of its record."""
+    """The id to cancel. `partition` or `key` name the ingress partition of the record."""
 
     model_config = example({"id": "order-17"})
     id: Ident
@@ -476,7 +478,7 @@ class PurgeBody(Body):
 class Purged(WithPartitions):
     """A purge, or the number of records that it would end."""
 
-    later = "The purge was written. It applies to each partition as soon as that has read it."
+    later = "The purge was written. Each ingress partition applies it once it has read it."
     targets: Pattern
     due_from: int | None
     due_to: int | None
@@ -545,7 +547,7 @@ class Mark(Answer):
 
 
 class LetterHead(Answer):
-    """The fields of a dead letter that a list has, too."""
+    """The fields of a dead letter that lists show, too."""
 
     partition: Count
     offset: Count
@@ -595,7 +597,7 @@ class Letter(LetterHead, Content):
 
 
 class ReplayBody(Body):
-    """The letters to replay. Filters and `places` choose them. Without any, all are replayed."""
+    """The letters to replay, by filters and `places`. Without these, all letters are replayed."""
 
     model_config = example(
         {"topic": "timer.dead-letters", "reasons": ["target-unknown"], "dry_run": True}

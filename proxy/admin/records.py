@@ -415,13 +415,14 @@ def reschedule(
 ) -> models.MoveWritten:
     """Deliver a pending record at another time.
 
-    The call writes the record with the new time to its ingress partition. When the proxy reads it,
-    it replaces the pending record. If the pending record has ended by then, the new one ends as
-    `missed`. Key, value, headers, id and target stay. Name any origin of the record. For a
-    committed half message, the origin of its prepare works, too. 404: the ingress has deleted the
-    record, and `pending list` shows its current origin. 409: the record has ended, is an undecided
-    half message, has a target that is refused now, or was not committed within 3 s. An invalid
-    time gets 409, too.
+    The call writes a record with the new time to the same ingress partition. The proxy reads the
+    new record, which then replaces the pending one. If the pending record has ended by then, the
+    new one ends as `missed`. Key, value, headers, id and target stay the same.
+
+    Name any origin of the record. For a committed half message, the origin of its prepare works,
+    too. 404: the ingress has deleted the record. Its current origin is in `pending list`. 409: the
+    record has ended, is an undecided half message, or was not committed within 3 s. A target that
+    is refused now, or an invalid time, gets 409, too.
     """
     deliver_at_ms = _deliver_at_ms(site, body)
     _refuse_unread(site, place)

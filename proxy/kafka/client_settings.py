@@ -107,10 +107,10 @@ TUNED_PRODUCER: Final = {
     "reconnect.backoff.max.ms": 1_000,
     "sticky.partitioning.linger.ms": 0,
 }
-"""linger.ms: above 0, so that a transaction takes few requests.
-retry.backoff.ms: with 100, a transaction right after a commit would wait 104 ms.
-message.max.bytes: high, because the broker limits the size of records.
-queue.buffering.max.kbytes: the largest message must fit. The setting `memory` bounds the queue."""
+"""`linger.ms` is above 0, so that a transaction takes few requests. With a `retry.backoff.ms` of
+100, a transaction right after a commit would wait 104 ms. `message.max.bytes` is high, because the
+broker limits the size of records. The largest message must fit into `queue.buffering.max.kbytes`.
+The setting `memory` bounds the queue."""
 
 
 def common_config(settings: Settings) -> dict[str, Any]:
