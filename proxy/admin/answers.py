@@ -25,7 +25,7 @@ class Answer(BaseModel):
 class Unanswered(Answer):
     """An instance that did not answer."""
 
-    instance: str = Field(description="Its name or address.")
+    instance: str = Field(description="Name or address of the instance.")
     reason: str
 
 
@@ -75,14 +75,16 @@ class InstanceState(Answer):
     """An instance that answered."""
 
     name: str
-    address: str | None = Field(description="Where it was asked. Null for the called instance.")
+    address: str | None = Field(
+        description="Address at which the instance was asked. Null for the called instance."
+    )
     version: str
     ready: bool
-    reason: str = Field(description="Why it is not ready, or empty.")
+    reason: str = Field(description="Why the instance is not ready. Empty if it is ready.")
     pending: Count
     overdue: int | None = Field(description="Overdue records. Null while a worker is silent.")
     oldest_overdue_s: float = Field(description="Age of the oldest overdue record in seconds.")
-    shards: list[ShardState] = Field(description="Its ingress partitions, at most 200.")
+    shards: list[ShardState] = Field(description="Partitions of the instance, at most 200.")
 
 
 class Instances(WithPartitions):

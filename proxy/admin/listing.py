@@ -59,8 +59,8 @@ def partition_in(origin: str) -> int:
 
 
 def add_pages(one: RecordPage, other: RecordPage) -> RecordPage:
-    """Return the records of two instances in order. The records beyond a page's cursor are not
-    known. Raises ValueError if a page is not one."""
+    """Return the records of two instances in order. Records beyond the cursor of a page are not
+    known. Raises ValueError if a page cannot be read."""
     pairs = zip(one.cursors + other.cursors, one.records + other.records, strict=True)
     found = dict(
         sorted(((_numbers(cursor), record) for cursor, record in pairs), key=itemgetter(0))

@@ -37,8 +37,8 @@ MOST_ADDRESSES: Final = 50
 RESOLVED_FOR_S: Final = 5.0
 RESOLVE_WITHIN_S: Final = 1.0
 REST_S: Final = 10.0
-"""A peer that refused a token is not asked with it for this long. It locks out after ten wrong
-tokens in a minute."""
+"""Pause after a peer has refused a token, before it is asked with this token again. A peer locks a
+caller out after ten wrong tokens in a minute."""
 MOST_RESTING: Final = 1_000
 FACTS_FOR_S: Final = 10.0
 FACTS_WITHIN_S: Final = 1.0
