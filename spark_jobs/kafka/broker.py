@@ -58,8 +58,6 @@ TEXTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """Connection settings for both clients."""
-
     bootstrap: str
     librdkafka: Mapping[str, Any]
     java: Mapping[str, str]
