@@ -91,6 +91,8 @@ DriverMemory = Annotated[str, typer.Option(help="Memory of Spark's Java process.
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
+    """The options of every audit."""
+
     output: Output
     bootstrap: Annotated[str, typer.Option(help="Kafka's bootstrap servers.")] = "localhost:9092"
     kafka: Annotated[

@@ -69,6 +69,7 @@ class Question:
 
 
 def questions() -> dict[str, Question]:
+    """Return all questions by name, sorted."""
     files = resources.files("spark_jobs").joinpath("results/questions").iterdir()
     texts = {file.name: file.read_text("utf-8") for file in files if file.name.endswith(SUFFIX)}
     names = [name.removesuffix(SUFFIX) for name in sorted(texts)]
@@ -86,6 +87,7 @@ def question(name: str) -> Question:
 
 
 def parsed(name: str, text: str) -> Question:
+    """Parse a question's file."""
     asks = text.partition("\n")[0].removeprefix("-- ")
     parameters = (Parameter(*found.groups()) for found in PARAMETER.finditer(text))
     notes = " ".join(NOTE.findall(text)[1:])

@@ -46,6 +46,8 @@ class AwaitedWasCancelled(Exception):
 
 @dataclass(eq=False, slots=True)
 class Job:
+    """A record to be handled."""
+
     record: Received
     number: int = 0
     """Jobs are handled in the order of their numbers."""

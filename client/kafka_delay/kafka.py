@@ -59,6 +59,7 @@ class Place(NamedTuple):
 
 
 def place_of(message: Message) -> Place:
+    """Return the place of a message."""
     return Place(message.topic() or "", cast(int, message.partition()), cast(int, message.offset()))
 
 

@@ -159,12 +159,14 @@ def dead_letters(records: DataFrame, ingress: str) -> DataFrame:
 
 
 def outcomes(records: DataFrame, ingress: str) -> DataFrame:
+    """Return ENDS of outcomes."""
     json = f"from_json(CAST(value AS string), '{_OUTCOME_JSON}') AS json"
     read = records.selectExpr("*", json).selectExpr("*", "json.origin AS origin")
     return _ends(read, ingress, _OF_OUTCOME)
 
 
 def all_of(*frames: DataFrame) -> DataFrame:
+    """Return the union of several ENDS."""
     return reduce(DataFrame.unionByName, frames)
 
 

@@ -196,6 +196,7 @@ def partition_states(
 
 
 def partition_frame(spark: SparkSession, states: Sequence[PartitionState]) -> DataFrame:
+    """Return the states as rows of PARTITION_STATE."""
     return local_rows(spark, [one._asdict() for one in states], PARTITION_STATE)
 
 
@@ -224,6 +225,7 @@ def unverifiable(taken: Snapshot, before: ReadSoFar) -> list[Unverifiable]:
 
 
 def unread(ranges: Iterable[Range], read: Mapping[Place, int]) -> list[Range]:
+    """Return the unread parts of the ranges."""
     starts = ((one, max(one.start, read.get(one.place, 0))) for one in ranges)
     return [one._replace(start=start, end=max(start, one.end)) for one, start in starts]
 
@@ -368,6 +370,8 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
+    """All inputs of the verdicts."""
+
     requests: DataFrame
     """REQUESTS, including touched records."""
     ends: DataFrame
@@ -391,6 +395,8 @@ class Inputs:
 
 
 class Reader:
+    """The reader of the topics for one audit."""
+
     def __init__(
         self,
         spark: SparkSession,
@@ -445,6 +451,7 @@ class Reader:
         open_records: OpenRecords,
         wanted: set[str],
     ) -> Inputs:
+        """Return all inputs. `read`: the ranges from which `requests` were read."""
         job, committed = self._job, self._committed
         states = partition_states(taken, self._before, settled_only=job.settled_only)
         ends_read = {one.partition: one.end for one in read}

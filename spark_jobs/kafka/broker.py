@@ -58,6 +58,8 @@ TEXTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
+    """Connection settings for both clients."""
+
     bootstrap: str
     librdkafka: Mapping[str, Any]
     java: Mapping[str, str]

@@ -53,6 +53,7 @@ class Range(NamedTuple):
 
 
 def count_of(ranges: Iterable[Range]) -> int:
+    """Return the number of offsets in the ranges."""
     return sum(max(0, one.end - one.start) for one in ranges)
 
 
@@ -521,6 +522,7 @@ def settled_ends(broker: Broker, places: Sequence[Place], wait_s: float) -> dict
 
 
 def now_ms() -> int:
+    """Return this machine's time, epoch ms."""
     return time.time_ns() // 1_000_000
 
 

@@ -21,6 +21,7 @@ from spark_jobs.verdicts.verdict_names import (
 
 
 def report_page(results: Results) -> str:
+    """Render the page of an audit."""
     summary, counts = results.summary, results.summary.verdicts
     ranges = summary.audited.ranges
     page: str = _template().render(

@@ -146,6 +146,7 @@ NO_ROWS: Final = TableHash(0, "0")
 
 
 def what_was_audited(inputs: Inputs, bootstrap: str) -> Audited:
+    """Return the audited ranges and the scope, for the results."""
     ranges = tuple(
         AuditedRange(
             state.partition,
@@ -171,6 +172,8 @@ def what_was_audited(inputs: Inputs, bootstrap: str) -> Audited:
 
 @dataclass(frozen=True, slots=True)
 class Results:
+    """The content of an audit's report."""
+
     summary: Summary
     counts: VerdictCounts
     timeline: Timeline | None

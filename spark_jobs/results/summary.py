@@ -31,6 +31,8 @@ _OF_ARRIVED, _OF_TARGETS, _OF_STEPS = 0b011, 0b101, 0b110
 
 
 class Figures(NamedTuple):
+    """Lateness of a number of deliveries."""
+
     records: int
     p50_ms: int
     p99_ms: int
@@ -109,6 +111,8 @@ class AuditedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Audited:
+    """The audited ranges and the scope."""
+
     bootstrap: str
     ingress_topic: str
     at_ms: int
@@ -241,6 +245,8 @@ class MadeAudit:
 
 
 class History:
+    """The audits of a location."""
+
     def __init__(self, spark: SparkSession, place: Location) -> None:
         self._spark, self.place = spark, place
         self.tables = Tables(spark, place)

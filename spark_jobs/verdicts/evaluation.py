@@ -294,6 +294,7 @@ class Scoped(NamedTuple):
 
 
 def in_scope(partitions: DataFrame, scope: AuditScope, number: int = 0) -> Scoped:
+    """Return the partitions within this scope."""
     spark = partitions.sparkSession
     beside = partitions.crossJoin(scope.frame(spark, number))
     return Scoped(beside, scope.targets(spark, number))
