@@ -74,7 +74,6 @@ class Progress:
 
     @property
     def end(self) -> int:
-        """Return the offset to commit."""
         return self.undone[0] if self.undone else self.position
 
     def done(self, offset: int) -> None:

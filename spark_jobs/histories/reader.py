@@ -451,7 +451,6 @@ class Reader:
         open_records: OpenRecords,
         wanted: set[str],
     ) -> Inputs:
-        """Return all inputs. `read`: the ranges from which `requests` were read."""
         job, committed = self._job, self._committed
         states = partition_states(taken, self._before, settled_only=job.settled_only)
         ends_read = {one.partition: one.end for one in read}
