@@ -168,7 +168,10 @@ def missing_in(said: Answer) -> dict[str, str]:
     """Return who did not answer for the group, and why. Empty if all partitions are covered."""
     if said.get("complete", True):
         return {}
-    silent = {one["instance"]: one["reason"] for one in said["unanswered"]}
+    silent = {
+        one["instance"]: f"{plain(one['instance'])} did not answer. {plain(one['reason'])}"
+        for one in said["unanswered"]
+    }
     return silent or {"The group": "Some partitions recover or move to another instance."}
 
 

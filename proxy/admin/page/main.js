@@ -5,6 +5,7 @@ import { pause } from "./actions.js";
 import { call, events, keepToken } from "./api.js";
 import * as changes from "./changes.js";
 import { byId } from "./elements.js";
+import * as instances from "./instances.js";
 import * as letters from "./letters.js";
 import * as overview from "./overview.js";
 import * as picture from "./picture.js";
@@ -20,6 +21,7 @@ function show(now) {
   byId("connection").textContent = `Live · version ${now.version}`;
   picture.show(now.by_time);
   overview.show(now);
+  instances.show(now);
 }
 
 function explain(refused) {

@@ -2,6 +2,7 @@
 
 import { pause, resume, switchIngest } from "./actions.js";
 import { byId, make, number, some, table } from "./elements.js";
+import { counted } from "./instances.js";
 import { showReason } from "./letters.js";
 import { share } from "./picture.js";
 import { length } from "./time.js";
@@ -29,6 +30,7 @@ function draw(id, key, makeParts) {
 }
 
 export function show(now) {
+  if (before && counted(before) !== counted(now)) before = null;
   const seconds = before ? Math.max(0.5, (now.now - before.now) / 1000) : 1;
   const rate = (target) => before
     ? Math.max(0, (now.delivered[target] ?? 0) - (before.delivered[target] ?? 0)) / seconds : 0;

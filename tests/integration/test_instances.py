@@ -1,0 +1,126 @@
+"""Several instances on one broker: any of them answers for all, and says who does not."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from proxy.clock import wall_clock_ms
+from tests.support.installation.admin_client import call
+from tests.support.installation.installation import Installation
+from tests.support.installation.proxy_process import ProxyProcess
+from tests.support.records import Outgoing
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.integration
+
+WITHIN_S = 180
+RECORDS = 12
+HOUR_MS = 3_600_000
+SESSION_MS = 40_000
+"""A killed instance keeps its partitions for this long, while commands show the gap."""
+
+
+def free_ports(count: int) -> list[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+def request(target: str, ident: str) -> Outgoing:
+    headers = [("timer-topic", target.encode()), ("timer-delay", b"PT10M")]
+    return Outgoing(ident.encode(), b"value", [*headers, ("timer-id", ident.encode())])
+
+
+def started(installation: Installation, names: list[str]) -> list[ProxyProcess]:
+    ports = free_ports(len(names))
+    peers = [f"http://127.0.0.1:{port}" for port in ports]
+    kafka = installation.kafka(**{"session.timeout.ms": str(SESSION_MS)})
+    proxies = [
+        installation.proxy(name, kafka=kafka, admin={"port": port, "peers": peers})
+        for name, port in zip(names, ports, strict=True)
+    ]
+    for proxy in proxies:
+        proxy.start()
+    for proxy in proxies:
+        proxy.await_shards(1)
+    return proxies
+
+
+def get(proxy: ProxyProcess, path: str) -> Any:
+    status, said = call(proxy, "GET", path)
+    assert status == 200, said
+    return said
+
+
+def run_command(proxy: ProxyProcess, *words: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "proxy", *words, "--config", str(proxy.config_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_any_instance_answers_for_all_and_says_who_was_killed(installation: Installation) -> None:
+    target = installation.target()
+    one, other = started(installation, ["one", "other"])
+    installation.send([request(target, f"order-{number}") for number in range(RECORDS)])
+    wait_for(lambda: get(one, "/pending")["pending"] == RECORDS, WITHIN_S, "all records")
+    for proxy in (one, other):
+        wait_for(lambda: get(proxy, "/instances")["complete"], WITHIN_S, "both instances")  # noqa: B023
+        shown = get(proxy, "/instances")
+        assert {each["name"] for each in shown["instances"]} == {"one", "other"}
+        assert (shown["pending"], shown["unanswered"]) == (RECORDS, [])
+        page = get(proxy, "/pending/records?limit=5")
+        listed = [each["id"] for each in page["records"]]
+        while page["cursor"] is not None:
+            page = get(proxy, f"/pending/records?limit=5&cursor={page['cursor']}")
+            listed += [each["id"] for each in page["records"]]
+        assert sorted(listed) == sorted(f"order-{number}" for number in range(RECORDS))
+        for ident in listed:
+            (found,) = get(proxy, f"/records?id={ident}")["records"]
+            assert get(proxy, f"/records/{found['origin']}?body=true")["key"]["text"] == ident
+    code, said = run_command(other, "instances")
+    assert (code, f"2 of 2 instances answered: {RECORDS} records pending" in said) == (0, True), (
+        said
+    )
+
+    (found,) = get(one, "/records?id=order-3")["records"]
+    for hours, proxy in ((1, one), (2, other)):
+        body = {"deliver_at": wall_clock_ms() + hours * HOUR_MS}
+        moved = call(proxy, "PATCH", f"/records/{found['origin']}?wait=30s", body)
+        assert (moved[0], moved[1]["outcome"]) == (200, "replaced"), moved
+        found = {"origin": moved[1]["origin"]}
+    for number in range(2):
+        cancelled = call(
+            (one, other)[number], "POST", "/cancellations?wait=30s", {"id": f"order-{number}"}
+        )
+        assert (cancelled[0], cancelled[1]["outcome"]) == (200, "applied"), cancelled
+
+    other.kill()
+    shown = get(one, "/instances")
+    assert not shown["complete"]
+    assert (len(shown["partitions_missing"]), len(shown["unanswered"])) == (1, 1)
+    code, said = run_command(one, "pending")
+    assert (code, "other" in said) == (1, True), said
+    one.await_shards(2)
+    wait_for(lambda: get(one, "/instances")["complete"], WITHIN_S, "the successor")
+    assert get(one, "/pending")["pending"] == RECORDS - 2
+
+
+def test_an_instance_that_no_peer_leads_to_is_named(installation: Installation) -> None:
+    one, other = installation.proxy("one"), installation.proxy("other")
+    for proxy in (one, other):
+        proxy.start()
+    for proxy in (one, other):
+        proxy.await_shards(1)
+    wait_for(
+        lambda: [each["instance"] for each in get(one, "/pending")["unanswered"]] == ["other"],
+        WITHIN_S,
+        "the other instance",
+    )
+    assert get(one, "/pending")["complete"] is False
