@@ -47,6 +47,10 @@ IN_A_POD: Final = {
         "host: 0.0.0.0",
     ),
     "port: 9464": ("Port, 1024 or higher.", "port: 9464"),
+    "peers: []": (
+        "Admin ports of all instances (docs/admin-api.md#all-instances). Empty = all pods.",
+        "peers: []",
+    ),
     "token: null": ("Always null. Use `credentials.adminToken`.", "token: null"),
 }
 """Settings that differ in a pod: the original line, then its comment and the new line."""
