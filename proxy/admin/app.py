@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from proxy.admin import letters, models, records, targets
+from proxy.admin import letters, models, moves, records, targets
 from proxy.admin.access import WrongTokens, admit, refuse_foreign_name
 from proxy.admin.answers import Instances
 from proxy.admin.calls import (
@@ -181,7 +181,7 @@ async def _no_call(request: Request, _: Exception) -> Response:
 
 CALLS: Final = [
     route
-    for router in (records.router, targets.router, letters.router, process)
+    for router in (records.router, moves.router, targets.router, letters.router, process)
     for route in router.routes
     if isinstance(route, CallRoute)
 ]

@@ -57,7 +57,8 @@ from proxy.scheduling.batch import OutgoingRecord
 
 WRITE_WITHIN_S: Final = 8.0
 READ_WITHIN_S: Final = 5.0
-READ_THROUGH: Final = 1
+READ_THROUGH: Final = 100
+JUMP_S: Final = 0.05
 CLUSTER_WITHIN_S: Final = 2.0
 CHANGES_PARTITION: Final = 0
 """One partition orders the changes of all instances."""
@@ -123,8 +124,23 @@ class BrokerAccess:
 
     def move(self, record: OutgoingRecord, wait_s: float) -> ControlResult:
         """Write a move. The result has the outcome of the record that the move replaces."""
-        request = Request(record.headers, record.key, record.value, record.partition)
-        return self._write_signed(request, wait_s)
+        return self.move_all([record], wait_s)[0]
+
+    def move_all(self, records: Sequence[OutgoingRecord], wait_s: float) -> list[ControlResult]:
+        """Write moves together. If a write fails, some moves may be written, and count."""
+        signer, _ = self._signer()
+        return self._write_and_wait(
+            [
+                Request(
+                    signer.signed(one.partition, one.key, one.value, one.headers),
+                    one.key,
+                    one.value,
+                    one.partition,
+                )
+                for one in records
+            ],
+            wait_s,
+        )
 
     def purge(self, purge: Purge, wait_s: float) -> Sequence[ControlResult]:
         signer, partitions = self._signer()
@@ -264,7 +280,12 @@ class BrokerAccess:
         self._set_raw(key, skipped_value(batch.end, batch.error, wall_clock_ms()))
 
     def read(self, partition: int, offset: int) -> Record | None:
-        until_s, settings = time.monotonic() + READ_WITHIN_S, lookup_config(self._settings)
+        return self.read_all(partition, [offset]).get(offset)
+
+    def read_all(self, partition: int, offsets: Sequence[int]) -> dict[int, Record]:
+        """Return the records at `offsets` (ascending) that the ingress has."""
+        within_s = READ_WITHIN_S + len(offsets) * JUMP_S
+        until_s, settings = time.monotonic() + within_s, lookup_config(self._settings)
 
         def check_deadline() -> None:
             if time.monotonic() > until_s:
@@ -274,7 +295,7 @@ class BrokerAccess:
         ingress = self._names.ingress
         lookup = IngressLookup(lambda: Consumer(settings), ingress, check_deadline)
         with self._asking(ingress), closing(lookup):
-            return lookup.read(partition, [offset], READ_THROUGH).get(offset)
+            return lookup.read(partition, offsets, READ_THROUGH)
 
     def _write(self, topic: str, request: Request) -> str:
         producer = self._open()

@@ -50,6 +50,7 @@ CALLS_OF_PEERS_AT_ONCE: Final = 8
 places."""
 READINGS_AT_ONCE: Final = 2
 """At most this many calls read dead letters at a time, and as many read traces."""
+MOVES_AT_ONCE: Final = 1
 RECORDED_WITHIN_S: Final = 1.0
 """A reply waits at most this long until the change is recorded. Without a broker the change is
 recorded later, or only in the log."""
@@ -93,6 +94,7 @@ class Site:
         self.free_calls_of_peers = threading.BoundedSemaphore(CALLS_OF_PEERS_AT_ONCE)
         self.free_readings = threading.BoundedSemaphore(READINGS_AT_ONCE)
         self.free_traces = threading.BoundedSemaphore(READINGS_AT_ONCE)
+        self.free_moves = threading.BoundedSemaphore(MOVES_AT_ONCE)
 
 
 def json_reply(code: int, answer: Answer, headers: dict[str, str] | None = None) -> Response:

@@ -139,6 +139,34 @@ class FindMove(NamedTuple):
         return [] if shard is None else [find_moving(shard, self.record, self.deliver_at_ms)]
 
 
+class NextOffsets(NamedTuple):
+    """Return each partition with its next offset. All records before it are committed."""
+
+    def answer(self, shards: Mapping[int, Shard]) -> Sequence[tuple[int, int]]:
+        return [(number, shard.position.next_offset) for number, shard in shards.items()]
+
+
+class FindMoves(NamedTuple):
+    """Answer as FindMove, with the new times, for records of one partition: for the first, and for
+    others until SCAN_S have passed. With `later_ms` the new time is the due plus `later_ms`."""
+
+    partition: int
+    records: tuple[Message, ...]
+    deliver_at_ms: int
+    later_ms: int | None
+
+    def answer(self, shards: Mapping[int, Shard]) -> Sequence[tuple[int, Moving]]:
+        found, until_s = list[tuple[int, Moving]](), time.monotonic() + SCAN_S
+        for record in self.records if self.partition in shards else ():
+            shard, at_ms = shards[self.partition], self.deliver_at_ms
+            if self.later_ms is not None:
+                at_ms = (find_record(shard, record).due_ms or 0) + self.later_ms
+            found.append((at_ms, find_moving(shard, record, at_ms)))
+            if time.monotonic() > until_s:
+                break
+        return found
+
+
 class QueryMailbox:
     """Queue of queries for the worker's loop."""
 

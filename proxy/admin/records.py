@@ -424,12 +424,12 @@ def reschedule(
     record has ended, is an undecided half message, or was not committed within 3 s. A target that
     is refused now, or an invalid time, gets 409, too.
     """
-    deliver_at_ms = _deliver_at_ms(site, body)
+    at_ms = deliver_at_ms(site, body.deliver_at)
     _refuse_unread(site, place)
     offset = place.offset
     done: models.MoveWritten | None = None
     for _ in range(MOST_STEPS):
-        moving = _find_moving(site, place.partition, offset, deliver_at_ms)
+        moving = _find_moving(site, place.partition, offset, at_ms)
         if moving.at != offset:
             offset = moving.at
             continue
@@ -460,9 +460,10 @@ def _written(result: ControlResult) -> dict[str, Any]:
     return {"origin": result.origin, "outcome": result.outcome, "detail": result.detail}
 
 
-def _deliver_at_ms(site: Site, body: models.MoveBody) -> int:
+def deliver_at_ms(site: Site, deliver_at: object) -> int:
+    """Return the new time that a body asks for. Raises Problem."""
     try:
-        asked_ms = parse_instant_ms(str(body.deliver_at))
+        asked_ms = parse_instant_ms(str(deliver_at))
     except ValueError as error:
         raise Problem(409, "no-such-time", f"`deliver_at`: {error}.") from None
     latest_ms = min(wall_clock_ms() + site.broker.max_delay_ms, LATEST_MS)

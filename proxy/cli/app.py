@@ -93,6 +93,7 @@ COMMANDS: Final[dict[str, Callable[..., None]]] = {
     "recall": send.recall,
     "purge": pending.purge,
     "reschedule": pending.reschedule,
+    "move": pending.move,
     "pause": release.pause,
     "resume": release.resume,
     "pauses": release.pauses,

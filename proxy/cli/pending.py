@@ -1,7 +1,7 @@
-"""`pending`, `pending list`, `find`, `purge` and `reschedule`: the pending records."""
+"""`pending`, `pending list`, `find`, `purge`, `move` and `reschedule`: the pending records."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -440,6 +440,111 @@ def _say_purge(done: Answer) -> None:
     _say_repeated(done["partitions_twice"])
     say_silent(done["silent"])
     _say_missing(done["partitions_missing"])
+
+
+MOVED: Final = ("replaced", "requeued")
+"""Outcomes of records that were moved."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bulk(Due):
+    """Options of `move`."""
+
+    targets: str = argument("A target, or a pattern like 'orders-*'.", parser=checked_pattern)
+    id_prefix: str = option("Only records whose id begins with this text.", default="")
+    at: str | None = option("Deliver at this time: now, RFC 3339 with a zone, or epoch ms.")
+    later: str | None = option(
+        "Add this to the due of each record: 30s, 5m, 2h ...", metavar="DURATION"
+    )
+    dry_run: bool = flag("Count the records, without moving them.")
+    yes: bool = flag("Move without asking for confirmation.")
+
+
+def move(asked: Bulk) -> None:
+    """Move the pending records of these targets to another time: --at or --later.
+
+    At most 10,000 records of each named instance are moved. Only records that were counted before
+    are moved, each once. If the command was interrupted, run it again. Exit code 1: not all counted
+    records were moved, for example because they were delivered in the meantime."""
+    if asked.as_json and not (asked.dry_run or asked.yes):
+        raise typer.BadParameter("--json does not ask for confirmation: give --yes or --dry-run")
+    if (asked.at is None) is (asked.later is None):
+        raise typer.BadParameter("give either --at or --later")
+    to = {"later": asked.later} if asked.at is None else {"deliver_at": asked.at}
+    times = {"due_from": asked.since_ms, "due_to": asked.until_ms}
+    body = {"targets": asked.targets, "id_prefix": asked.id_prefix, **times, **to}
+    plans, silent = asked.each(lambda one: (one, _move(asked, one, {**body, "dry_run": True})))
+    counts = [plan for _, plan in plans]
+    done = _added(counts) | {"dry_run": True, "silent": silent}
+    is_whole = not silent and not done["cut"]
+    if not asked.as_json:
+        _say_moves(done, asked.targets)
+    if not (asked.dry_run or asked.yes) and done["records"]:
+        typer.confirm("Move these records?", abort=True)
+    if not asked.dry_run:
+        moved = [
+            said
+            for address, plan in plans
+            for said in _each_move(asked, address, {**body, "dry_run": False}, plan["confirm"])
+        ]
+        is_whole = is_whole and sum(one["records"] for one in moved) == done["records"]
+        done = _added(moved) | {"dry_run": False, "cut": done["cut"], "silent": silent}
+    if asked.as_json:
+        say_json(done)
+    elif asked.dry_run:
+        say("Nothing was changed.")
+    else:
+        say(f"{counted(done['records'], 'record')} moved. {_reasons(done)}".rstrip())
+    raise typer.Exit(0 if is_whole else 1)
+
+
+def _move(asked: Bulk, address: str, body: Mapping[str, Any]) -> Answer:
+    given = {name: value for name, value in body.items() if value is not None}
+    return asked.ask_one(address, "/moves", body=given, **PURGE)
+
+
+def _each_move(
+    asked: Bulk, address: str, body: Mapping[str, Any], confirm: str | None
+) -> Iterator[Answer]:
+    while confirm is not None:
+        said = _move(asked, address, {**body, "confirm": confirm})
+        confirm = said["confirm"]
+        yield said
+
+
+def _added(answers: Collection[Answer]) -> Answer:
+    sums: dict[str, Counter[str]] = {"outcomes": Counter(), "left_out": Counter()}
+    for name, counts in sums.items():
+        for said in answers:
+            counts.update(said[name])
+    return {
+        "records": sum(said["records"] for said in answers),
+        "cut": any(said["cut"] for said in answers),
+        "first_due": min((s["first_due"] for s in answers if s["records"]), default=None),
+        "last_due": max((s["last_due"] for s in answers if s["records"]), default=None),
+        "partitions": sorted({number for said in answers for number in said["partitions"]}),
+        **{name: dict(counts) for name, counts in sums.items()},
+    }
+
+
+def _reasons(done: Answer) -> str:
+    others = Counter(done["left_out"]) + Counter(
+        {name: n for name, n in done["outcomes"].items() if name not in MOVED}
+    )
+    return " ".join(f"Not moved ({plain(why)}): {count:,}." for why, count in others.items())
+
+
+def _say_moves(done: Answer, targets: str) -> None:
+    dues = ""
+    if done["records"]:
+        dues = f", due from {shown_time(done['first_due'])} to {shown_time(done['last_due'])}"
+    say(f"{counted(done['records'], 'record')} for {targets} can be moved{dues}.")
+    if done["cut"]:
+        say("There are more. These come first. Run the command again for the others.")
+    if reasons := _reasons(done):
+        say(reasons)
+    say(_covered(done["partitions"]))
+    say_silent(done["silent"])
 
 
 WAIT: Final = "10s"

@@ -1,4 +1,4 @@
-"""The page names its process, shows times in a chosen zone, and exports lists as files."""
+"""The page names its process, shows times in a chosen zone, exports lists, and moves them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from proxy.admin.server import AdminServer
 from proxy.config.settings import AdminSettings, AdminToken
 from tests.support.chromium import ChromiumMissing, chromium, click, fill, text
-from tests.support.installation.admin_client import api_address
+from tests.support.installation.admin_client import api_address, call
 from tests.support.installation.installation import Installation
 from tests.support.records import Outgoing
 from tests.support.simulation.admin_api import MadeUpApi
@@ -168,3 +168,32 @@ def test_a_kept_zone_that_the_browser_does_not_know_is_ignored(browser: Any) -> 
         browser.execute_script("localStorage.setItem('time-zone', '<img src=x>')")
         open_page(browser, f"127.0.0.1:{server.port}")
         assert "<" not in browser.execute_script("return document.getElementById('zone').value")
+
+
+def test_records_of_a_filter_are_rescheduled_and_then_delivered_now(
+    installation: Installation, browser: Any
+) -> None:
+    target, proxy = installation.target("orders"), installation.proxy()
+    proxy.start_ready()
+    headers = [("timer-topic", target.encode()), ("timer-delay", b"30m")]
+    installation.send([Outgoing(None, b"value", headers) for _ in range(25)])
+    installation.await_ingested()
+    open_page(browser, api_address(proxy))
+    click(browser, "#move")
+    assert "Enter the target" in text(browser, "said")
+    fill(browser, "search", {"find-target": target})
+    click(browser, "#move")
+    wait_for(lambda: "get one time" in text(browser, "dialog"), WITHIN_S, "the question")
+    typed = "document.getElementById('dialog-input').value = '2030-01-01T12:00:00'"
+    browser.execute_script(typed)
+    click(browser, "#dialog-yes")
+    wait_for(lambda: "Reschedule 25 records" in text(browser, "dialog"), WITHIN_S, "the count")
+    click(browser, "#dialog-yes")
+    wait_for(lambda: "25 records moved." in text(browser, "said"), WITHIN_S, "the move")
+    listed = call(proxy, "GET", f"/pending/records?target={target}")[1]["records"]
+    assert {one["due"] for one in listed} == {1_893_499_200_000}
+    click(browser, "#fire")
+    wait_for(lambda: "Deliver 25 records" in text(browser, "dialog"), WITHIN_S, "the count")
+    click(browser, "#dialog-yes")
+    wait_for(lambda: call(proxy, "GET", "/pending")[1]["pending"] == 0, WITHIN_S, "all delivered")
+    assert [line for line in browser.get_log("browser") if line["level"] == "SEVERE"] == []

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.integration
 WITHIN_S = 180
 BUTTONS: dict[Role, set[str]] = {
     "viewer": set(),
-    "operator": {"pause-pattern", "replay", "changes-show"},
-    "admin": {"pause-pattern", "replay", "changes-show", "purge"},
+    "operator": {"pause-pattern", "replay", "changes-show", "move", "fire"},
+    "admin": {"pause-pattern", "replay", "changes-show", "move", "fire", "purge"},
 }
 SHOWN = (
     "return arguments[0].filter((id) => document.getElementById(id).getClientRects().length > 0)"

@@ -1,7 +1,7 @@
 // Changes. Each asks for a confirmation first, and reports its result.
 
 import { call } from "./api.js";
-import { byId, say, some } from "./elements.js";
+import { byId, number, say, some } from "./elements.js";
 import { asTyped, moment, typedTime, understood, zone } from "./time.js";
 
 let answered = Promise.resolve();
@@ -133,23 +133,76 @@ export async function reschedule(origin, due, then) {
   });
 }
 
+function isMissing(targets) {
+  if (targets) return false;
+  say("Enter the target of the records, or * for all.");
+  byId("find-target").focus();
+  return true;
+}
+
+function between(range) {
+  const from = range.due_from ? `, due from ${moment(range.due_from)}` : "";
+  return from + (range.due_to ? `, due up to ${moment(range.due_to)}` : "");
+}
+
+// Move all records of a filter: ask for the time, count the records, ask again, then move them call by call.
+export async function moveAll(targets, range, isNow) {
+  if (isMissing(targets)) return;
+  const at = isNow ? "now" : await newTime(targets);
+  if (at === null) return;
+  await attempt(async () => {
+    const body = { targets, ...range, deliver_at: at };
+    const counted = await call("POST", "/moves", { ...body, dry_run: true });
+    if (!counted.records) return `No record can be moved. ${passedOver(counted.left_out)}`;
+    const records = some(counted.records, "record");
+    const text = [`This process has ${records} for ${targets}${between(range)}.`,
+      `They are due from ${moment(counted.first_due)} to ${moment(counted.last_due)}.`,
+      `${isNow ? "They are delivered now" : `They get the time ${moment(at)} in ${zone(at)}`}.`,
+      counted.cut ? "There are more, which stay as they are." : "", passedOver(counted.left_out),
+      `The first are ${counted.sample.slice(0, 3).map((one) => one.id ?? one.origin).join(", ")}.`];
+    const title = isNow ? "Deliver records now?" : "Reschedule records?";
+    const yes = `${isNow ? "Deliver" : "Reschedule"} ${records}`;
+    if (!(await confirm(title, text.filter(Boolean).join(" "), yes))) return "Nothing was changed.";
+    return moveCounted(body, counted.confirm);
+  });
+}
+
+async function newTime(targets) {
+  const typed = await confirm("Reschedule records?", `All pending records for ${targets} that the filter chooses get one time. ` +
+    "They are counted before anything is changed.", "Count them", {
+    label: `Deliver at (${zone(Date.now())})`, type: "datetime-local", step: "1", value: asTyped(Date.now()), understood });
+  return typed === null ? null : typedTime(typed);
+}
+
+async function moveCounted(body, token) {
+  let moved = 0;
+  const others = {};
+  while (token) {
+    const done = await call("POST", "/moves", { ...body, dry_run: false, confirm: token });
+    moved += done.records;
+    token = done.confirm;
+    const { replaced, requeued, ...missed } = done.outcomes;
+    for (const [why, count] of Object.entries({ ...done.left_out, ...missed })) others[why] = (others[why] ?? 0) + count;
+    say(`${some(moved, "record")} moved so far.`);
+  }
+  return `${some(moved, "record")} moved. ${passedOver(others)}`;
+}
+
+const passedOver = (reasons) => Object.entries(reasons)
+  .map(([why, count]) => `Not moved (${why}): ${number(count)}.`).join(" ");
+
 // `range` may have due_from and due_to, in epoch milliseconds.
 export async function purge(targets, range) {
-  if (!targets) {
-    say("Enter the target whose records you want to purge.");
-    byId("find-target").focus();
-    return;
-  }
+  if (isMissing(targets)) return;
   await attempt(async () => {
     const counted = await call("POST", "/purges", { targets, ...range, dry_run: true });
     const records = `${counted.counted_all ? "" : "at least "}${some(counted.records, "record")}`;
-    const from = range.due_from ? `, due from ${moment(range.due_from)}` : "";
-    const to = range.due_to ? `, due up to ${moment(range.due_to)}` : "";
-    const text = `All pending records for ${targets}${from}${to} end without delivery, on all instances. ` +
+    const when = between(range);
+    const text = `All pending records for ${targets}${when} end without delivery, on all instances. ` +
       `This process has ${records}. This cannot be undone.`;
     if (!(await confirm("Purge pending records?", text, `Purge ${records}`))) return "Nothing was purged.";
     const done = await call("POST", "/purges", { targets, ...range, dry_run: false });
-    return done.applied ? `Purged ${records} of this process for ${targets}${from}${to}.`
+    return done.applied ? `Purged ${records} of this process for ${targets}${when}.`
       : "The purge is written. It takes effect in each partition that has read it. Some have not read it yet.";
   });
 }

@@ -1,6 +1,6 @@
 // Finding records.
 
-import { purge } from "./actions.js";
+import { moveAll, purge } from "./actions.js";
 import { call } from "./api.js";
 import { byId, given, givenTime, make, number, say, table } from "./elements.js";
 import { exports, utc } from "./export.js";
@@ -27,6 +27,8 @@ export function listen() {
     event.preventDefault();
     find().catch((refused) => byId("found").replaceChildren(make("p", {}, refused.message)));
   });
+  byId("move").addEventListener("click", () => moveAll(given("find-target"), range(), false));
+  byId("fire").addEventListener("click", () => moveAll(given("find-target"), range(), true));
   byId("purge").addEventListener("click", () => purge(given("find-target"), range()));
 }
 

@@ -17,7 +17,9 @@ from proxy.admin.queries import (
     CountedShard,
     FindId,
     FindMove,
+    FindMoves,
     FindRecord,
+    NextOffsets,
     PendingByTime,
     ScanPending,
     Workers,
@@ -66,6 +68,11 @@ class MadeUpWorkers(Workers):
                 return [Found(f"{INGRESS}/0/{record.offset()}", None, "ended")]
             case FindMove(record, deliver_at_ms):
                 return [_moving(record, deliver_at_ms)]
+            case NextOffsets():
+                return [(partition, 10) for partition in range(3)]
+            case FindMoves(_, records, at_ms, later_ms):
+                at_ms = at_ms if later_ms is None else 1_000 + later_ms
+                return [(at_ms, _moving(one, at_ms)) for one in records[:2]]
             case ScanPending(places, _, _):
                 return [_piece(partition, after) for partition, after in places]
         raise AssertionError(query)
@@ -156,6 +163,13 @@ class MadeUpBroker:
         self.recalls.append((partition, origin))
         written = f"{INGRESS}/{partition}/9"
         return ControlResult(written, "applied", "") if wait_s else ControlResult(written)
+
+    def move_all(self, records: Sequence[OutgoingRecord], wait_s: float) -> list[ControlResult]:
+        return [self.move(record, wait_s) for record in records]
+
+    def read_all(self, partition: int, offsets: Sequence[int]) -> dict[int, Any]:
+        found = {offset: self.read(partition, offset) for offset in offsets}
+        return {offset: one for offset, one in found.items() if one is not None}
 
     def move(self, record: OutgoingRecord, wait_s: float) -> ControlResult:
         self.moves.append(record)

@@ -55,6 +55,7 @@ LEAST: dict[Role, set[str]] = {
         "PATCH /records/{topic}/{partition}/{offset}",
         "POST /cancellations",
         "POST /dead-letters/replays",
+        "POST /moves",
         "PUT /ingest/paused",
         "PUT /limits",
         "PUT /limits/{pattern}",
