@@ -280,11 +280,12 @@ class BrokerAccess:
         self._set_raw(key, skipped_value(batch.end, batch.error, wall_clock_ms()))
 
     def read(self, partition: int, offset: int) -> Record | None:
-        return self.read_all(partition, [offset]).get(offset)
+        return self.read_all({partition: [offset]})[partition].get(offset)
 
-    def read_all(self, partition: int, offsets: Sequence[int]) -> dict[int, Record]:
-        """Return the records at `offsets` (ascending) that the ingress has."""
-        within_s = READ_WITHIN_S + len(offsets) * JUMP_S
+    def read_all(self, wanted: Mapping[int, Sequence[int]]) -> dict[int, dict[int, Record]]:
+        """Return the records that the ingress has, by partition and offset. `wanted` has the
+        offsets of each partition in order."""
+        within_s = READ_WITHIN_S + JUMP_S * sum(map(len, wanted.values()))
         until_s, settings = time.monotonic() + within_s, lookup_config(self._settings)
 
         def check_deadline() -> None:
@@ -295,7 +296,7 @@ class BrokerAccess:
         ingress = self._names.ingress
         lookup = IngressLookup(lambda: Consumer(settings), ingress, check_deadline)
         with self._asking(ingress), closing(lookup):
-            return lookup.read(partition, offsets, READ_THROUGH)
+            return {number: lookup.read(number, wanted[number], READ_THROUGH) for number in wanted}
 
     def _write(self, topic: str, request: Request) -> str:
         producer = self._open()

@@ -9,9 +9,8 @@ import hashlib
 import json
 import re
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import APIRouter
@@ -271,7 +270,7 @@ def _move(site: Site, body: MovesBody) -> Moves:
     outcomes, left_out, dues, place = Counter[str](), Counter[str](), list[int](), None
     for records, place in _pages(site, body, plan, PIECE, WITHIN_S):
         moves = list[OutgoingRecord]()
-        for piece in _pieces(site, records):
+        for piece in _pieces(records):
             moves = []
             for record, made in _made(site, piece, times):
                 if isinstance(made, str):
@@ -298,35 +297,43 @@ def _move(site: Site, body: MovesBody) -> Moves:
     )
 
 
-def _pieces(site: Site, records: Sequence[PendingRecord]) -> Iterator[list[PendingRecord]]:
-    """Yield records of one partition whose values fit into memory together."""
-    by_partition = sorted(records, key=lambda one: _placed(site, one)[1])
-    for _, of_partition in groupby(by_partition, key=lambda one: _placed(site, one)[1]):
-        piece, size_bytes = list[PendingRecord](), 0
-        for record in of_partition:
-            record_bytes = UNREAD_BYTES if record.size_bytes is None else record.size_bytes
-            if piece and size_bytes + record_bytes > PIECE_BYTES:
-                yield piece
-                piece, size_bytes = [], 0
-            piece.append(record)
-            size_bytes += record_bytes
+def _pieces(records: Sequence[PendingRecord]) -> Iterator[list[PendingRecord]]:
+    """Yield lists of records whose values fit into memory together."""
+    piece, size_bytes = list[PendingRecord](), 0
+    for record in records:
+        record_bytes = UNREAD_BYTES if record.size_bytes is None else record.size_bytes
+        if piece and size_bytes + record_bytes > PIECE_BYTES:
+            yield piece
+            piece, size_bytes = [], 0
+        piece.append(record)
+        size_bytes += record_bytes
+    if piece:
         yield piece
 
 
 def _made(
     site: Site, piece: Sequence[PendingRecord], times: _Times
 ) -> Iterator[tuple[PendingRecord, OutgoingRecord | str]]:
-    """Yield each record of one partition with its move, or with the reason for having none."""
-    partition = _placed(site, piece[0])[1]
-    offsets = {int(record.origin.rpartition("/")[2]): record for record in piece}
-    found = site.broker.read_all(partition, sorted(offsets))
-    left = list[Message]()
-    for offset, record in offsets.items():
-        why = times.why_not(record) or (None if offset in found else "deleted")
-        if why is None:
-            left.append(found[offset])
-        else:
+    """Yield each record with its move, or with the reason for having none."""
+    wanted = defaultdict[int, dict[int, PendingRecord]](dict)
+    for record in piece:
+        if (why := times.why_not(record)) is not None:
             yield record, why
+        else:
+            offset = int(record.origin.rpartition("/")[2])
+            wanted[_placed(site, record)[1]][offset] = record
+    found = site.broker.read_all({number: sorted(wanted[number]) for number in wanted})
+    for partition, records in wanted.items():
+        for offset, record in records.items():
+            if offset not in found[partition]:
+                yield record, "deleted"
+        for offset, made in _moves_of(site, partition, [*found[partition].values()], times):
+            yield records[offset], made
+
+
+def _moves_of(
+    site: Site, partition: int, left: list[Message], times: _Times
+) -> Iterator[tuple[int, OutgoingRecord | str]]:
     while left:
         answers = site.workers.ask(FindMoves(partition, tuple(left), times.at_ms, times.later_ms))
         if not answers:
@@ -334,8 +341,8 @@ def _made(
             raise Problem(409, "moved-away", detail)
         for message, (at_ms, moving) in zip(left, answers, strict=False):
             state = moving.state if moving.at == message.offset() else "ended"
-            made = "too-far" if at_ms > times.latest_ms else moving.record or state
-            yield offsets[message.offset()], made
+            is_too_far = at_ms > times.latest_ms
+            yield message.offset(), "too-far" if is_too_far else moving.record or state
         left = left[len(answers) :]
 
 

@@ -1,5 +1,6 @@
 """`pending`, `pending list`, `find`, `purge`, `move` and `reschedule`: the pending records."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from proxy.cli.admin_port import (
     Instance,
     Instances,
     NotThere,
+    ProxyUnreachable,
     missing_in,
     refuse_silent,
     say_silent,
@@ -442,6 +444,8 @@ def _say_purge(done: Answer) -> None:
     _say_missing(done["partitions_missing"])
 
 
+MOST_FAILURES: Final = 20
+AGAIN_S: Final = 1.0
 MOVED: Final = ("replaced", "requeued")
 """Outcomes of records that were moved."""
 
@@ -464,8 +468,9 @@ def move(asked: Bulk) -> None:
     """Move the pending records of these targets to another time: --at or --later.
 
     At most 10,000 records of each named instance are moved. Only records that were counted before
-    are moved, each once. If the command was interrupted, run it again. Exit code 1: not all counted
-    records were moved, for example because they were delivered in the meantime."""
+    are moved, each once. If --at was interrupted, run it again. After an interrupted --later first
+    look at `pending list`, because moved records would get a second delay. Exit code 1: not all
+    counted records were moved, for example because they were delivered in the meantime."""
     if asked.as_json and not (asked.dry_run or asked.yes):
         raise typer.BadParameter("--json does not ask for confirmation: give --yes or --dry-run")
     if (asked.at is None) is (asked.later is None):
@@ -506,8 +511,17 @@ def _move(asked: Bulk, address: str, body: Mapping[str, Any]) -> Answer:
 def _each_move(
     asked: Bulk, address: str, body: Mapping[str, Any], confirm: str | None
 ) -> Iterator[Answer]:
+    """Yield the answers to all calls of a move. Repeat a call that fails, which is harmless."""
+    failures = 0
     while confirm is not None:
-        said = _move(asked, address, {**body, "confirm": confirm})
+        try:
+            said = _move(asked, address, {**body, "confirm": confirm})
+        except ProxyUnreachable:
+            failures += 1
+            if failures > MOST_FAILURES:
+                raise
+            time.sleep(AGAIN_S)
+            continue
         confirm = said["confirm"]
         yield said
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -167,9 +167,11 @@ class MadeUpBroker:
     def move_all(self, records: Sequence[OutgoingRecord], wait_s: float) -> list[ControlResult]:
         return [self.move(record, wait_s) for record in records]
 
-    def read_all(self, partition: int, offsets: Sequence[int]) -> dict[int, Any]:
-        found = {offset: self.read(partition, offset) for offset in offsets}
-        return {offset: one for offset, one in found.items() if one is not None}
+    def read_all(self, wanted: Mapping[int, Sequence[int]]) -> dict[int, dict[int, Any]]:
+        return {
+            partition: {offset: self.read(partition, offset) for offset in offsets if offset}
+            for partition, offsets in wanted.items()
+        }
 
     def move(self, record: OutgoingRecord, wait_s: float) -> ControlResult:
         self.moves.append(record)

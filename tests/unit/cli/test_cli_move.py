@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from proxy.cli import admin_port
+from proxy.cli import admin_port, pending
 from proxy.cli.admin_port import ProxyUnreachable
 from proxy.cli.app import app
 
@@ -41,6 +41,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         assert (path, how["method"]) == ("/moves", "POST")
         body = how["body"]
         bodies.append((address, body))
+        if body.get("confirm") == "second" and body["targets"] == "flaky" and len(bodies) < 5:
+            raise ProxyUnreachable("The proxy starts.", "")
         if body["dry_run"]:
             return {**COUNTED, "cut": body["targets"] == "many"}
         return {**COUNTED, "left_out": {}, **CALLS[body["confirm"]]}
@@ -65,6 +67,12 @@ def test_what_was_counted_is_moved_call_by_call(asked: Asked) -> None:
         {**body, "dry_run": False, "confirm": "first"},
         {**body, "dry_run": False, "confirm": "second"},
     ]
+
+
+def test_a_call_that_fails_is_repeated(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending, "AGAIN_S", 0)
+    assert "4 records moved." in run("flaky", "--at", "now", "--yes")[1]
+    assert [one.get("confirm") for _, one in asked] == [None, "first", *["second"] * 3]
 
 
 def test_nothing_is_moved_without_a_yes(asked: Asked) -> None:
