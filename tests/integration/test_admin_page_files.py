@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -184,14 +185,16 @@ def test_records_of_a_filter_are_rescheduled_and_then_delivered_now(
     fill(browser, "search", {"find-target": target})
     click(browser, "#move")
     wait_for(lambda: "get one time" in text(browser, "dialog"), WITHIN_S, "the question")
-    typed = "document.getElementById('dialog-input').value = '2030-01-01T12:00:00'"
-    browser.execute_script(typed)
+    noon = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) + timedelta(days=3)
+    typed = f"{noon:%Y-%m-%dT%H:%M:%S}"
+    browser.execute_script(CHOOSE, "UTC")
+    browser.execute_script("document.getElementById('dialog-input').value = arguments[0]", typed)
     click(browser, "#dialog-yes")
     wait_for(lambda: "Reschedule 25 records" in text(browser, "dialog"), WITHIN_S, "the count")
     click(browser, "#dialog-yes")
     wait_for(lambda: "25 records moved." in text(browser, "said"), WITHIN_S, "the move")
     listed = call(proxy, "GET", f"/pending/records?target={target}")[1]["records"]
-    assert {one["due"] for one in listed} == {1_893_499_200_000}
+    assert {one["due"] for one in listed} == {noon.timestamp() * 1000}
     click(browser, "#fire")
     wait_for(lambda: "Deliver 25 records" in text(browser, "dialog"), WITHIN_S, "the count")
     click(browser, "#dialog-yes")
