@@ -17,6 +17,7 @@ from fastapi import APIRouter
 from pydantic import Field, model_validator
 
 from proxy.admin import models
+from proxy.admin.answers import Answer, Count, Partitions
 from proxy.admin.calls import REFUSED, CallRoute, Site, SiteOf
 from proxy.admin.listing import BEYOND_PARTITIONS, CURSOR, Place, cursor_of, place_of, read_page
 from proxy.admin.problem import Problem, bad_request
@@ -105,11 +106,11 @@ class MovesBody(models.Body):
         return self
 
 
-class Moves(models.Answer):
+class Moves(Answer):
     """Moved records, or with `dry_run` the records that would be moved."""
 
     dry_run: bool
-    records: models.Count = Field(
+    records: Count = Field(
         description="Records that would be moved, at most 10,000, or records that this call moved."
     )
     cut: bool = Field(
@@ -130,7 +131,7 @@ class Moves(models.Answer):
         "`too-far`: the new time is beyond `max_delay`. `target-refused`: the settings refuse the "
         "target now. `ended`: it has just ended. `deleted`: the ingress has deleted it."
     )
-    partitions: models.Partitions
+    partitions: Partitions
     confirm: str | None = Field(
         description="Send it with the same fields and without `dry_run`. Null: nothing is left."
     )
@@ -155,8 +156,9 @@ def move_records(site: SiteOf, body: MovesBody) -> Moves:
     send the same fields with this token. A call moves at most 1,000 records, and its reply has the
     token for the next call. Go on until `confirm` is null. Only records that the dry run has
     counted are moved, and each at most once, so any call may be repeated. Records that were
-    delivered, cancelled or rewritten in the meantime are passed over. The call covers the
-    partitions of this process. Each record is moved as by PATCH /records.
+    delivered, cancelled or rewritten in the meantime are passed over. The call moves records of
+    the called process only. With several instances call each. Records are moved as by PATCH
+    /records.
     """
     with room_in(site.free_moves, "Another bulk move is running. Try again later."):
         return _count(site, body) if body.dry_run else _move(site, body)
