@@ -53,7 +53,9 @@ def browser(tmp_path: Path) -> Iterator[Any]:
 
 def exported(browser: Any, folder: Path, button: str, ending: str) -> Path:
     click(browser, f"[aria-label='{button}']")
-    wait_for(lambda: [*folder.glob(f"*.{ending}")], WITHIN_S, "the file")
+    wait_for(lambda: "Exported" in text(browser, "said"), WITHIN_S, "the end of the export")
+    # Chromium makes an empty file of this name before it moves the whole one there.
+    wait_for(lambda: any(one.stat().st_size for one in folder.glob(f"*.{ending}")), WITHIN_S, "it")
     return next(folder.glob(f"*.{ending}"))
 
 
