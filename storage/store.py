@@ -96,7 +96,7 @@ class Named(NamedTuple):
     offset: int = NOTHING
     """Ingress offset of the id's entry."""
     origin: int = NOTHING
-    """Ingress offset of the record to deliver."""
+    """Ingress offset of the record to deliver: `offset`, or the half message that it commits."""
     due_ms: int = NOTHING
     target: str = ""
     kind: int = 0
@@ -119,7 +119,7 @@ class Committed:
     next_offset: int
     """The next ingress offset to ingest."""
     distrusted: int = -1
-    """A folder with `covered` up to this is older than the watermark's reset, and is put aside."""
+    """A folder whose `covered` is at most this predates the watermark's reset, and is put aside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Store(Protocol):
     def next_fires_ms(self, until_ms: int) -> int | None: ...
 
     def floor(self, next_offset: int) -> int:
-        """Return `next_offset` or, if lower, the start of the first chunk that has entries."""
+        """Return the lowest offset of an entry, rounded down, or `next_offset` if that is lower."""
 
     def pending(self) -> int: ...
 

@@ -36,7 +36,7 @@ def _quotas(cgroups: Path, own: Path) -> Iterator[float]:
 
 
 def _groups(own: Path) -> Iterator[tuple[str, str]]:
-    """Yield controllers and path of each CPU group. Groups of version 2 name no controllers."""
+    """Yield controllers and path of each cgroup for CPU. In cgroup v2 the controllers are empty."""
     yield "", "/"
     yield "cpu", "/"
     try:
@@ -135,7 +135,7 @@ class DiskReserve:
         return min(AUTO_BYTES, size_bytes // AUTO_SHARE)
 
     def enough(self, size_bytes: int) -> int:
-        """Return the free bytes at which reading resumes: so many that it does not stop soon."""
+        """Return the free bytes to resume reading: above the reserve, to not stop again soon."""
         reserve_bytes = self.of(size_bytes)
         return reserve_bytes + reserve_bytes // SLACK_SHARE
 

@@ -31,7 +31,7 @@ from proxy.scheduling.batch import Batch, Hop, OutgoingRecord, RecordRef
 from storage.store import Entry
 
 LATEST_UNTIMELY_MS: Final = 300_000
-"""A record whose timestamp was refused waits for as long as it is overdue, at most this long."""
+"""The wait after a refused timestamp grows with the time that the record is overdue, up to this."""
 TRANSIENT: Final = frozenset({"target-unknown", "not-authorised", "partition-unavailable"})
 """Refusals that may end by themselves or that an operator can mend. Such records are tried again at
 the retry levels."""
@@ -87,7 +87,7 @@ class Dispatcher:
         return Batch(batch.ingress, deliveries, dead_letters, outcomes, auxiliary, hops)
 
     def is_letter_refused(self, ref: RecordRef, letter: OutgoingRecord, left_out: str) -> bool:
-        """Return whether the topic is known to refuse the letter, from which `left_out` is cut."""
+        """Return whether the topic is known to refuse the letter. It lacks the parts `left_out`."""
         refusals, topic = self._refusals, letter.topic
         if ref in refusals.bare or (not left_out and ref in refusals.without_value):
             return True
@@ -129,8 +129,8 @@ class Dispatcher:
         return delivery if partition == named else delivery._replace(partition=partition)
 
     def _requeue(self, delivery: Delivery, reason: Rejection) -> Hop | Rejection:
-        """Return a hop to the next retry level, or the final rejection. A refused timestamp does
-        not count as a failed attempt, because a clock is wrong."""
+        """Return a hop to the next retry level, or the final rejection. A refused timestamp
+        means that a clock is wrong, so it does not count as a failed attempt."""
         if reason.code == UNTIMELY:
             overdue_ms = min(self._now_ms - delivery.due_ms, LATEST_UNTIMELY_MS)
             again_ms = self._now_ms + max(self._retry.delays_ms[0], overdue_ms)

@@ -10,7 +10,7 @@ from proxy.protocol.outcomes import Rejection
 RECORD_BATCH_BYTES: Final = 61
 """Size of a record batch without its records."""
 IN_COMPANY_BYTES: Final = 10
-"""A record behind others in a batch may be this much larger: it has deltas of offset and time."""
+"""A later record of a batch may take this many bytes more, for its deltas of offset and time."""
 USUAL_LIMIT_BYTES: Final = 1_048_588
 """The default of max.message.bytes."""
 UNTIMELY: Final = "time-refused"
@@ -100,7 +100,7 @@ class KnownTargets:
         return all(until_ms.get(topic, 0) > now_ms for topic in topics)
 
     def shrink_batches(self, topic: str, refused_bytes: int) -> None:
-        """Halve the limit of record batches: batches of at most `refused_bytes` were refused."""
+        """Halve the limit of record batches. The refused ones had at most `refused_bytes`."""
         tried = self.tried.get(topic, TriedSizes(min(refused_bytes, USUAL_LIMIT_BYTES)))
         self.tried[topic] = tried._replace(batch_bytes=tried.batch_bytes // 2)
 

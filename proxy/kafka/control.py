@@ -1,5 +1,5 @@
 """Records that commands and the admin port write to the ingress, and their outcomes
-(docs/guide.md#outcomes). Call `go_to_end` for the outcomes before `write`, to miss no outcome."""
+(docs/guide.md#outcomes). To miss no outcome, call `go_to_end` on their topic before `write`."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -108,8 +108,8 @@ def _end_of(consumer: Consumer, place: TopicPartition, within_s: float) -> int:
 def await_results(
     consumer: Consumer, origins: Sequence[str], within_s: float, named: str | None = None
 ) -> list[ControlResult]:
-    """Wait for the outcomes of control records. The consumer must not have passed them. Raises
-    KafkaException if the user may not read."""
+    """Wait for the outcomes of control records. The consumer's position must lie before them.
+    Raises KafkaException if the user may not read them."""
     return find_results(_outcomes(consumer, time.monotonic() + within_s), origins, named)
 
 

@@ -109,8 +109,8 @@ class ForeignRecord(NamedTuple):
         if self.key is None or not self.key.strip():
             raise Rejected(
                 "header-unreadable",
-                f"{THE_KEY} is {shown(self.key)}: with headers like this record's, the key is the "
-                "id, so the record must have a key",
+                f"{THE_KEY} is {shown(self.key)}: a header alias reads the key as the record's id, "
+                "so the record must have a key",
             )
         return self.key
 
@@ -310,7 +310,7 @@ NATS_SCHEDULE: Final = "Nats-Schedule"
 NATS_TARGET: Final = "Nats-Schedule-Target"
 NATS_NEXT: Final = "Nats-Schedule-Next"
 NATS_UNSERVED: Final = {
-    "Nats-Schedule-Source": "the proxy delivers the record itself, not the latest of a subject",
+    "Nats-Schedule-Source": "the proxy delivers this record, not the newest message of a subject",
     "Nats-Schedule-Time-Zone": "it belongs to recurring schedules, which are not served",
 }
 NATS: Final = frozenset({NATS_SCHEDULE, NATS_TARGET, NATS_NEXT})
@@ -321,7 +321,7 @@ def _nats(record: ForeignRecord) -> Ask:
     if record.headers.get(NATS_NEXT) == b"purge":
         raise Rejected(
             "header-unsupported",
-            f"{NATS_NEXT}: purge is not served, because schedules have no subjects here: "
+            f"{NATS_NEXT}: purge is not served, because the proxy knows no subjects: "
             "give records a timer-id and cancel them with timer-cancel",
         )
     if NATS_SCHEDULE not in record.headers and NATS_TARGET not in record.headers:
@@ -428,8 +428,8 @@ CONTRADICTION_CODES: Final = {
 
 
 class Translator:
-    """Reader for chosen aliases. Cancels and recalls by the proxy's own headers, and hops, stay as
-    they are. Raises ValueError for an unknown name."""
+    """Reader for chosen aliases. It leaves hops unchanged, and records that cancel or recall by the
+    proxy's own headers. Raises ValueError for an unknown name."""
 
     __slots__ = ("_aliases", "_decisive", "_deletions", "_triggers")
 

@@ -34,7 +34,8 @@ from proxy.scheduling.shard import CountIntake, Shard
 from storage.store import Store
 
 READ_BACK_GAP: Final = 500
-"""Gaps of at most this many offsets are read through, because half messages lie close together."""
+"""Wanted records at most this many offsets apart are read in one pass, because half messages lie
+close together."""
 SETTING: Final = "recovery: accept_loss_below"
 REMEDY: Final = "docs/operations/runbook.md#a-watermark-lies-ahead"
 
@@ -67,8 +68,8 @@ class Recovery:
         self._readers: dict[str, RequestReader] = {}
 
     def take_over(self, partitions: Sequence[int]) -> dict[int, Shard]:
-        """Return one shard for each partition. If one fails, the others are closed. All ranges that
-        an operator has skipped must be known before the first record is read."""
+        """Return one shard for each partition. If one fails, the others are closed. The settings
+        topic is read first, because it names the offsets that an operator has skipped."""
         if partitions:
             self._policies.catch_up()
         committed = self._ingress.committed(partitions)

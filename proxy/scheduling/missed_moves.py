@@ -38,7 +38,7 @@ def missed_place(
 
 
 class MissedPlan(NamedTuple):
-    """`missed_upto` of a transaction's position, and the records that write the changed chunks."""
+    """The next position's `missed_upto`, and the records that write the changed chunks."""
 
     upto: int | None
     records: tuple[OutgoingRecord, ...]
@@ -108,7 +108,7 @@ class MissedMoves:
 
 class MissedReading:
     """Reads a partition's missed moves from the records of the settings topic, in order. `at` is
-    the `missed_upto` of the committed position, which the last such record has as `next_offset`."""
+    the committed position's `missed_upto`: the `next_offset` in the last of these records."""
 
     def __init__(self, place: MissedPlace, at: int, floor: int) -> None:
         self._place, self._at, self._floor = place, at, floor

@@ -196,8 +196,8 @@ class Shard:
         max_records: int,
         max_bytes: int = PEEK_BYTES,
     ) -> None:
-        """Ingest records in offset order. From the first one that must wait, they stay in `backlog`
-        until there is room, or the clock has caught up (docs/exactly-once.md, rule 7)."""
+        """Ingest records in offset order. The first one that must wait and all after it stay in
+        `backlog` until there is room, or the clock has caught up (docs/exactly-once.md, rule 7)."""
         messages = [*self.backlog, *messages] if self.backlog else messages
         upto = messages[-1].offset() + 1 if messages else 0
         if self.missed.chunks and messages and messages[0].offset() < self.position.next_offset:
@@ -249,8 +249,8 @@ class Shard:
         return Plan(batch, position, due.taken_back, due.size_bytes, swept)
 
     def confirm(self, plan: Plan, hops: Iterable[tuple[bytes, int]] = ()) -> None:
-        """Apply a plan whose transaction is committed. `hops` has names and offsets of the entries
-        that the transaction rewrote instead of delivering them."""
+        """Apply a committed plan. For each rewritten entry, `hops` has the name (id or receipt)
+        under which its successor is awaited, and the entry's offset."""
         assert plan.position.next_offset >= self.position.next_offset, (plan, self.position)
         self.position = plan.position
         watermark = plan.position.watermark
@@ -303,8 +303,8 @@ class Shard:
         self.store.close()
 
     def _wants_flush(self, settled: int, elapsed_ms: int) -> bool:
-        """Return whether a restart would have too much to read again. A shard that catches up need
-        not wait for FLUSH_EVERY_MS, so that each restart begins nearer to the end."""
+        """Return whether a restart would have too much to read again. A shard that catches up does
+        not wait for FLUSH_EVERY_MS, so a restart goes on near the place where it stopped."""
         covered = min(self.store.covered, self.register.covered)
         to_read_again = settled - max(covered, self.position.floor)
         if self.state is not State.READY:
@@ -347,7 +347,7 @@ class Shard:
     def _ingest_run(
         self, run: Sequence[Message], now_ms: int, max_records: int, max_bytes: int
     ) -> int:
-        """Ingest the first records with one policy, while there is room. Return their number."""
+        """Ingest the first records that share a policy, while there is room. Return how many."""
         first, position, committed = run[0].offset(), self.position, self.position.next_offset
         if position.set_back is not None and first < position.set_back.below:
             committed = position.set_back.below

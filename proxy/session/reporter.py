@@ -36,7 +36,7 @@ class AdminSide:
         return cls(board, Metrics(board.read, targets_shown), QueryMailbox())
 
     def show_lost_session(self) -> None:
-        """Show a live loop that serves nothing until the next session has its shards."""
+        """Show that the worker lives, but has no shards until the next session."""
         self.metrics.count_lost_session()
         known = self.board.read()
         self.board.show(
