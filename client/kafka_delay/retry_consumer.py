@@ -167,8 +167,8 @@ class RetryConsumer(_Consumer[Handler]):
     - `handler`: a function that takes a Received. It must be thread-safe.
     - `ingress`: the proxy's ingress topic.
     - `retry_topic`, `max_attempts`: the retry topic, and the number of retries (16). Without
-      `orderly` the proxy decides by its own settings, so give the same values here. If you give a
-      `retry_topic`, create the dead-letter topic yourself.
+      `orderly` the proxy's settings `topics.retry_prefix` and `retry` count. If you changed them,
+      give the same values here. If you give a `retry_topic`, create the dead-letter topic yourself.
     - `give_up`, `ignore`, `retry`: lists of exception classes. After an exception in `give_up` the
       record becomes a dead letter without a retry. After an exception in `ignore` it counts as
       handled. After an exception in `retry`, or in no list, it is retried. If several classes
@@ -217,9 +217,9 @@ class AsyncRetryConsumer(_Consumer[AsyncHandler]):
     Takes the arguments of RetryConsumer. `handler` is a coroutine function.
     A thread polls, so the consumer keeps its partitions while the loop is busy.
     A handler beyond `handler_timeout` is cancelled. It may ignore this, and still run.
-    A handler that awaits a task cancelled by others has failed (AwaitedWasCancelled).
-    A handler that blocks the loop blocks all others. If no handler begins for another
-    `handler_timeout` (at least 10 s), the consumer leaves its group, and `run` raises HandlersHang.
+    If others cancel a task that a handler awaits, the handler has failed (AwaitedWasCancelled).
+    A handler that blocks the loop blocks all others. If no handler begins for a `handler_timeout`
+    (at least 10 s) after its timeout, the consumer leaves its group, and `run` raises HandlersHang.
     """
 
     async def run(self) -> None:

@@ -113,9 +113,10 @@ class AuditJob:
     limits: LatenessLimits = NO_LIMITS
     again: RepeatInputs | None = None
     settled_only: bool = False
-    """Judge only records that have ended by the committed position, as `audit --follow` does."""
+    """Judge only records that have ended according to the committed position (`audit --follow`)."""
     most: int | None = None
-    """If more records are unread, only a portion of this many is read, and is judged later."""
+    """Largest number of records to read at a time. If more are unread, all are judged after the
+    last portion."""
 
     def as_in(self, then: RepeatInputs) -> "AuditJob":
         """Return the job that repeats `then`.

@@ -30,8 +30,8 @@ from spark_jobs.runtime.errors import (
 VERSIONS: Final = (1, 2, 3, 4)
 """Versions of committed metadata.
 2: the watermark was set back. Records beyond it need no end until it has passed them again.
-3: some moves came too late, as their outcomes say. 4: a purge is active. The outcomes of the purged
-records say so.
+3: some moves have missed. Their outcomes say `missed`. 4: a purge is active. The outcomes of the
+purged records name it.
 """
 LAST_OFFSET: Final = 2**63 - 1
 """The cursor if all entries at the watermark's time have ended."""
@@ -92,7 +92,7 @@ def policies_from(stored: Any) -> tuple[PolicyFrom, ...]:
 
 
 class OverdueText(NamedTuple):
-    """Rules for overdue records (JSON) in the settings topic, and when written (epoch ms)."""
+    """Overdue rules (JSON) in the settings topic, and the time of their writing (epoch ms)."""
 
     written_ms: int
     rules: str
@@ -174,7 +174,9 @@ class EndRange:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Ranges without open transactions. They hold every end that the committed positions imply."""
+    """Ranges without open transactions.
+    They hold the end of each record that has ended according to the committed positions.
+    """
 
     ingress_topic: str
     topic_id: str
@@ -379,7 +381,8 @@ def first_timestamps(broker: Broker, starts: Mapping[Place, int]) -> dict[Place,
 #   2. Ask for the ends of targets, dead letters and outcomes.
 #   3. Wait until all transactions with records below these ends are committed or aborted.
 #   4. Do the same for the ingress.
-# Then all ends that the positions imply are visible, and all successors of rewritten records.
+# Then the ends of all records that have ended according to the positions are visible, and all
+# successors of rewritten records.
 
 LOOK_EVERY_S: Final = 0.2
 SETTLED_WITHIN_S: Final = 60.0

@@ -1,4 +1,4 @@
-"""The verdict of each record, by its history and the rules, with a sentence if needed."""
+"""The verdict of each record, from its history and the rules. A sentence explains it if needed."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -165,7 +165,7 @@ def wrong_checks(
 # Facts about other records need several sorts and joins, so only the needed columns are read.
 
 GOES_ON: Final = f"({IS_HOP} OR ({IS_ENDLESS} AND outcomes_unseen IS NOT NULL))"
-"""SQL: whether a successor shows how the record ended. If outcomes are unseen, one may show it."""
+"""SQL: whether a successor shows how the record ended, or may show it if outcomes are unseen."""
 NEEDS_OTHERS: Final = f"""
 coalesce(offset IS NOT NULL AND (request.ident IS NOT NULL OR {GOES_ON}
   OR outcome.end IN ('cancelled', 'replaced') OR request.known_to_others
@@ -348,7 +348,9 @@ class _Apart(NamedTuple):
 
 
 def _apart(first: DataFrame, columns: Sequence[str], materialise: Materialise) -> _Apart:
-    """Separate the records whose verdicts need other records, and the open records they name."""
+    """Separate from the rest the records whose verdicts need other records.
+    The open records that they name go with them.
+    """
     alone, asked = first.filter("NOT needs_others"), first.filter("needs_others")
     naming = "names_another"
     others = asked.select("history.*", naming).select(*columns, naming)

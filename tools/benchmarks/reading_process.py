@@ -60,7 +60,8 @@ class Source:
 
 
 class HandedOver(NamedTuple):
-    """Batch of one partition in a slot of shared memory. `names` are new targets."""
+    """Batch of one partition in a slot of shared memory. `names` are targets that earlier
+    batches did not have."""
 
     slot: int
     partition: int

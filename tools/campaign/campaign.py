@@ -73,9 +73,9 @@ def drawn_chunk(
     so_far: Counter[str],
 ) -> Chunk:
     """Return a clean run and a faulty twin of each history. Operators that were planted least come
-    first. Without operators there are only clean runs. A twin is left out if it does not end like
-    the clean run before its fault is planted. This can happen, because a shard's number decides in
-    which turns the shard is skipped."""
+    first. Without operators there are only clean runs. A twin is left out if, even without its
+    fault, its records end otherwise than in the clean run. This can happen, because a twin's shards
+    have other numbers, and the number decides in which turns a shard is skipped."""
     clean, faulty = [], []
     for number in numbers:
         clean.append(played(seed, number, 2 * number))
@@ -182,8 +182,8 @@ def _check_faulty(
 
 
 def _wrong(faulty: Faulty, mode: str, before: Verdicts, after: Verdicts) -> Iterable[Wrong]:
-    """Yield the wrong statements of the audit. An audit in a mode that cannot see the fault may
-    report no other violation."""
+    """Yield the wrong statements of the audit. An audit in a mode that cannot see the fault need
+    not report it, but may report no other violation."""
     expected = _allowed(faulty.planted.expected, mode)
     sides = _allowed(faulty.planted.sides, mode)
     is_unseen = mode in faulty.operator.unseen_in
@@ -212,8 +212,8 @@ def _allowed(by_origin: Mapping[str, frozenset[str]], mode: str) -> dict[str, fr
 
 
 def _is_second_end(said: Said, mode: str) -> bool:
-    """Return whether the audit says that an earlier audit saw the record's end. It then knows no
-    more of this end."""
+    """Return whether the audit says that an earlier audit saw the record's end. Then it knows
+    nothing else about this end."""
     return mode != BATCH and "an earlier audit saw its end" in said.detail
 
 

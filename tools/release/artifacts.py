@@ -40,7 +40,7 @@ def packaged(root: Path, folder: Path, version: str) -> str:
 
 
 def _address(chart: Path) -> None:
-    """Write the addresses of the release. The repository has none."""
+    """Write the addresses of the release into the chart. The chart in the source has none."""
     if image := environ.get("CHART_IMAGE", "").lower():
         registry, _, repository = image.partition("/")
         values = (chart / "values.yaml").read_text("utf-8")

@@ -20,7 +20,8 @@ from tools.campaign.scene import OWN, POLICY
 TAKEN_BACK = Operators()
 add = TAKEN_BACK.add
 SAID_OF_IT = "delivered missing contradicted"
-"""Verdicts of a record delivered after its cancel. A later purge may also apply to it."""
+"""Allowed verdicts of a record delivered after its cancel. `contradicted` fits if a later purge
+applies to the record, too."""
 READ_TO_DUE_MS = 6_000
 TRANSACTION_MS = 10_000
 CLOCK_MS = 5_000
@@ -97,16 +98,17 @@ def cancel_ignored_and_buried(t: Planting, one: Ended) -> Planted:
 
 
 def _is_long_before(told_ms: int, ended_ms: int, due_ms: int) -> bool:
-    """Return whether neither a transaction nor the clock explains the order."""
+    """Return whether the record ended, or was due, so long after `told_ms` that neither a slow
+    transaction nor a wrong clock explains it."""
     return ended_ms > told_ms + TRANSACTION_MS or due_ms > told_ms + CLOCK_MS
 
 
 def _missed_before(
     t: Planting, one: Ended, ended_ms: int, due_ms: int = 0
 ) -> list[tuple[str, str]]:
-    """Return side verdicts of cancels, recalls and moves whose outcome is `missed`, although they
-    would have found the record pending. A cancel applies to the last record with its id. `due_ms`
-    is the due of a delivered record."""
+    """Return side verdicts (`Planted.sides`) of cancels, recalls and moves whose outcome is
+    `missed`, although they would have found the record pending. A cancel applies to the last record
+    with its id. `due_ms` is the due of a delivered record."""
     renewed = [
         other.record.offset
         for other in t.records
@@ -128,7 +130,7 @@ def _missed_before(
 
 def _replaced_at(t: Planting, one: Ended, cancel: Ended) -> list[int]:
     """Return when the proxy read a newer record that would have replaced the record. A newer record
-    after a cancel does not count, because the cancel has ended the record before."""
+    after a cancel does not count, because the cancel had already ended the record."""
     newer = t.next_with_id(one)
     if one.ident is None or newer is None or "cancel" in {newer.kind, cancel.kind}:
         return []
@@ -181,7 +183,8 @@ def cancel_ignored_of_what_waits(t: Planting, one: Ended) -> Planted:
 
 
 def _was_replaced(t: Planting, one: Ended) -> bool:
-    """Return whether other records prove that the newer record was read before it was due."""
+    """Return whether other records prove that the newer record was read before the replaced record
+    was due."""
     next_one = t.next_with_id(one)
     return (
         one.end == "replaced"
