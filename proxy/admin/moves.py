@@ -1,7 +1,7 @@
 """Bulk moves: the pending records that a filter chooses get another delivery time.
 
-A dry run lists the records and returns a token. The token holds, for each ingress partition, the
-offset up to which records count, and the last place of the list. So a call with the token moves
+A dry run lists the records and returns a token. The token holds the next offset of each ingress
+partition at that time, and the place at which the list ended. So a call with the token moves
 only records that the dry run has counted. A moved record gets a higher offset. So a repeated call
 does not move it again."""
 
@@ -102,7 +102,7 @@ class MovesBody(models.Body):
         if (self.deliver_at is None) == (self.later is None):
             raise ValueError("give either deliver_at or later")
         if self.dry_run != (self.confirm is None):
-            raise ValueError("give `confirm` without dry_run, and only then")
+            raise ValueError("give either `dry_run: true` or `confirm`")
         return self
 
 
@@ -150,7 +150,7 @@ class Plan(NamedTuple):
 @router.post("/moves")
 @needs("operator")
 def move_records(site: SiteOf, body: MovesBody) -> Moves:
-    """Deliver all pending records that a filter chooses at another time.
+    """Give another delivery time to all pending records that a filter chooses.
 
     First call with `dry_run`. The reply has the number of records and a token in `confirm`. Then
     send the same fields with this token. A call moves at most 1,000 records, and its reply has the
@@ -350,7 +350,7 @@ def _moves_of(
 
 def _digest(body: MovesBody, upto: str, last: str) -> str:
     """Return a digest of the filter, the new time and the bounds, so that a token fits no other
-    call. It is no secret: the caller's role decides what it may do."""
+    call. The token is no secret: the caller's role decides what a call may do."""
     fields = body.model_dump(exclude={"dry_run", "confirm"})
     said = json.dumps([fields, upto, last], sort_keys=True, default=str)
     return hashlib.sha256(said.encode()).hexdigest()[:32]

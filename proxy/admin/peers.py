@@ -37,7 +37,7 @@ MOST_ADDRESSES: Final = 50
 RESOLVED_FOR_S: Final = 5.0
 RESOLVE_WITHIN_S: Final = 1.0
 REST_S: Final = 10.0
-"""Pause after a peer has refused a token, before it is asked with this token again. A peer locks a
+"""A peer that has refused a token is not asked with it again during this pause. A peer locks a
 caller out after ten wrong tokens in a minute."""
 MOST_RESTING: Final = 1_000
 FACTS_FOR_S: Final = 10.0
@@ -88,7 +88,7 @@ class Reply(NamedTuple):
 
     @property
     def detail(self) -> str:
-        """The refusal's sentence."""
+        """The reason that a refusing reply gives."""
         return plain(str(self.said.get("detail", f"HTTP status {self.status}")))
 
 
@@ -154,8 +154,8 @@ class _Call:
             connection.close()
 
     def wait(self, until_s: float) -> str:
-        """Wait for the reply. Return an empty text, or why there is none. A late call ends at once,
-        because its socket fails."""
+        """Wait for the reply. Return an empty text, or why there is none. If it is late, shut down
+        its socket, so that the call ends at once."""
         if self._done.wait(max(0.0, until_s - time.monotonic())):
             return self.failure
         if (opened := self._socket) is not None:
@@ -209,8 +209,8 @@ class Peers:
         return None if facts is None else sorted({*range(facts.partitions)} - {*partitions})
 
     def strangers(self, known: Iterable[str]) -> dict[str, str]:
-        """Return the members of the group that are not among these instances, and not peers whose
-        silence is known."""
+        """Return each member of the group that has never replied, and a sentence for it. Members
+        in `known` are left out."""
         members: set[str] = self._members.value(0.0) or set()
         known = {*known, *self._names.values(), self._settings.instance_name}
         return dict.fromkeys(sorted(members - known), NO_PEER)
