@@ -3,7 +3,11 @@
 A dry run lists the records and returns a token. The token holds the next offset of each ingress
 partition at that time, and the place at which the list ended. So a call with the token moves
 only records that the dry run has counted. A moved record gets a higher offset. So a repeated call
-does not move it again."""
+does not move it again.
+
+Each instance gets the whole token and works on the partitions that it serves. Its answer has the
+token without the partitions that are done. The next token has the partitions that are in all these
+tokens."""
 
 import hashlib
 import json
@@ -11,20 +15,23 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import APIRouter
 from pydantic import Field, model_validator
 
 from proxy.admin import models
-from proxy.admin.answers import Answer, Count, Partitions
+from proxy.admin.answers import Count, WithPartitions
 from proxy.admin.calls import REFUSED, CallRoute, Site, SiteOf
 from proxy.admin.listing import BEYOND_PARTITIONS, CURSOR, Place, cursor_of, place_of, read_page
+from proxy.admin.peers import PREFIX
 from proxy.admin.problem import Problem, bad_request
 from proxy.admin.queries import FindMoves, NextOffsets
 from proxy.admin.records import deliver_at_ms, shown_pending
 from proxy.admin.threads import room_in
 from proxy.admin.tokens import needs
+from proxy.admin.whole_group import OthersOf, Total
 from proxy.clock import wall_clock_ms
 from proxy.protocol.body import Message
 from proxy.protocol.outcomes import REPLACED, REQUEUED
@@ -32,14 +39,17 @@ from proxy.protocol.position import NEVER_MS
 from proxy.protocol.times import LATEST_MS, parse_delay_ms
 from proxy.scheduling.batch import OutgoingRecord
 from proxy.scheduling.pending import PendingRecord, Sought
+from proxy.telemetry.status import covered_by
 from storage.store import LAST_OFFSET
 
 MOST_MOVED: Final = 10_000
 """A dry run counts at most this many records, so one token moves at most this many."""
 MOVED_AT_ONCE: Final = 1_000
 WITHIN_S: Final = 10.0
-"""A call moves at most MOVED_AT_ONCE records and begins no further piece after this time."""
+"""A call moves at most MOVED_AT_ONCE records of an instance, and begins no further piece after this
+time."""
 COUNTED_WITHIN_S: Final = 20.0
+PEERS_WITHIN_S: Final = 25.0
 PIECE: Final = 200
 PIECE_BYTES: Final = 4 << 20
 UNREAD_BYTES: Final = 65_536
@@ -50,9 +60,12 @@ SAMPLE: Final = 10
 NOW: Final = "now"
 LAST_PLACE: Final[Place] = (NEVER_MS, BEYOND_PARTITIONS, LAST_OFFSET)
 START: Final = "-"
+PART: Final = (
+    rf"[0-9]{{1,10}}:[0-9]{{1,18}}(?:,[0-9]{{1,10}}:[0-9]{{1,18}}){{0,{MOST_PARTITIONS}}};"
+    rf"(?:-|{CURSOR.pattern});{CURSOR.pattern}"
+)
 TOKEN: Final = re.compile(
-    rf"1;(?P<upto>[0-9]{{1,10}}:[0-9]{{1,18}}(,[0-9]{{1,10}}:[0-9]{{1,18}}){{0,{MOST_PARTITIONS}}});"
-    rf"(?P<after>-|{CURSOR.pattern});(?P<last>{CURSOR.pattern});(?P<digest>[0-9a-f]{{32}})"
+    rf"1;(?P<parts>{PART}(?:\|{PART}){{0,{MOST_PARTITIONS}}});(?P<digest>[0-9a-f]{{32}})"
 )
 UNKNOWN: Final = "unknown"
 MOVED_TO: Final[dict[str, Any]] = {
@@ -106,7 +119,7 @@ class MovesBody(models.Body):
         return self
 
 
-class Moves(Answer):
+class Moves(WithPartitions):
     """Moved records, or with `dry_run` the records that would be moved."""
 
     dry_run: bool
@@ -131,14 +144,31 @@ class Moves(Answer):
         "`too-far`: the new time is beyond `max_delay`. `target-refused`: the settings refuse the "
         "target now. `ended`: it has just ended. `deleted`: the ingress has deleted it."
     )
-    partitions: Partitions
     confirm: str | None = Field(
         description="Send it with the same fields and without `dry_run`. Null: nothing is left."
     )
+    cursors: list[str] = Field(
+        [], description="The place of each record. Only in the dry run of a single instance."
+    )
+    dues: list[int] = Field(
+        [], description="The due of each record. Only in the dry run of a single instance."
+    )
+
+
+class Part(NamedTuple):
+    """The part of a move that a partition still has to do."""
+
+    below: int
+    """Only records below this offset count."""
+    after: Place
+    last: Place
+
+
+Left = Mapping[int, Part]
 
 
 class Plan(NamedTuple):
-    """The part of a move that its token holds."""
+    """Partitions whose lists have the same bounds."""
 
     upto: Mapping[int, int]
     """Partition -> the offset below which its records count."""
@@ -149,19 +179,96 @@ class Plan(NamedTuple):
 
 @router.post("/moves")
 @needs("operator")
-def move_records(site: SiteOf, body: MovesBody) -> Moves:
+def move_records(site: SiteOf, others: OthersOf, body: MovesBody) -> Moves:
     """Give another delivery time to all pending records that a filter chooses.
 
     First call with `dry_run`. The reply has the number of records and a token in `confirm`. Then
-    send the same fields with this token. A call moves at most 1,000 records, and its reply has the
-    token for the next call. Go on until `confirm` is null. Only records that the dry run has
-    counted are moved, and each at most once, so any call may be repeated. Records that were
-    delivered, cancelled or rewritten in the meantime are passed over. The call moves records of
-    the called process only. With several instances call each. Records are moved as by PATCH
-    /records.
+    send the same fields with this token. A call moves at most 1,000 records of each instance, and
+    its reply has the token for the next call. Go on until `confirm` is null. Only records that the
+    dry run has counted are moved, and each at most once, so any call may be repeated. Records that
+    were delivered, cancelled or rewritten in the meantime are passed over. If an instance does not
+    answer the dry run, its records are not in the token. If it does not answer later, its records
+    stay in the token, and `complete` is false. Records are moved as by PATCH /records.
     """
     with room_in(site.free_moves, "Another bulk move is running. Try again later."):
-        return _count(site, body) if body.dry_run else _move(site, body)
+        done = _count(site, body) if body.dry_run else _move(site, body)
+    if others.is_alone:
+        return done
+    wanted = {*_left_of(body, body.confirm)}
+    if body.dry_run or not wanted <= {*done.partitions}:
+        total = Total(Moves, partial(_add, body), within_s=PEERS_WITHIN_S)
+        asked = body.model_dump(exclude_none=True)
+        done = total.with_others(others, done, f"{PREFIX}/moves", asked)
+    return _counted(body, done) if body.dry_run else _moved(done, wanted)
+
+
+def _add(body: MovesBody, one: Moves, other: Moves) -> Moves:
+    """Raises ValueError if the other answer does not fit."""
+    try:
+        here, there = _left_of(body, one.confirm), _left_of(body, other.confirm)
+        _by_place(body, other)
+    except Problem as problem:
+        raise ValueError(f"Its answer does not fit: {problem}") from None
+    left = {**there, **here}
+    if not body.dry_run:
+        left = {
+            number: here[number]._replace(after=max(here[number].after, there[number].after))
+            for number in here.keys() & there.keys()
+        }
+    one.confirm = _token(body, left)
+    one.records += other.records
+    one.cut = one.cut or other.cut
+    dues = [due for due in (one.first_due, other.first_due) if due is not None]
+    one.first_due = min(dues, default=None)
+    dues = [due for due in (one.last_due, other.last_due) if due is not None]
+    one.last_due = max(dues, default=None)
+    one.sample = sorted(one.sample + other.sample, key=lambda each: each.fires or 0)[:SAMPLE]
+    one.outcomes = dict(Counter(one.outcomes) + Counter(other.outcomes))
+    one.left_out = dict(Counter(one.left_out) + Counter(other.left_out))
+    one.partitions += other.partitions
+    one.cursors += other.cursors
+    one.dues += other.dues
+    return one
+
+
+def _by_place(body: MovesBody, done: Moves) -> dict[Place, int]:
+    """Return the due of each counted record. Raises ValueError."""
+    sought = _sought(body)
+    places = [place_of(cursor, sought) for cursor in done.cursors]
+    return dict(zip(places, done.dues, strict=True))
+
+
+def _counted(body: MovesBody, done: Moves) -> Moves:
+    """Return the sum of dry runs, cut to the bound of a token. Raises Problem."""
+    if body.partition not in {None, *done.partitions} and not done.unanswered:
+        detail = "No instance serves such a partition now. It may move or recover."
+        raise Problem(404, "not-served-here", detail)
+    found = sorted(_by_place(body, done).items())
+    kept, left = found[:MOST_MOVED], _left_of(body, done.confirm)
+    if len(found) > len(kept):
+        done.cut, last = True, kept[-1][0]
+        numbers = {place[1] for place, _ in kept}
+        left = {
+            number: part._replace(last=min(part.last, last))
+            for number, part in left.items()
+            if number in numbers
+        }
+    dues = [due for _, due in kept]
+    done.records, done.confirm = len(kept), _token(body, left)
+    done.first_due, done.last_due = min(dues, default=None), max(dues, default=None)
+    done.model_fields_set.difference_update({"cursors", "dues"})
+    return done
+
+
+def _moved(done: Moves, wanted: set[int]) -> Moves:
+    """Return the sum of moves, and say whether all partitions of the token were there. Raises
+    Problem."""
+    missing = sorted(wanted - {*done.partitions})
+    if missing and not done.unanswered and not done.outcomes:
+        detail = f"The partitions {missing} move to another instance or recover. Repeat the call."
+        raise Problem(409, "moved-away", detail)
+    done.complete, done.unanswered = not missing, done.unanswered
+    return done
 
 
 def _sought(body: MovesBody) -> Sought:
@@ -200,13 +307,15 @@ def _placed(site: Site, record: PendingRecord) -> Place:
 
 
 def _pages(
-    site: Site, body: MovesBody, plan: Plan, limit: int, within_s: float
+    site: Site, body: MovesBody, plan: Plan, limit: int, until_s: float
 ) -> Iterator[tuple[list[PendingRecord], Place | None]]:
     """Yield records of the plan in order, and the place after them. The place is None at the
-    end."""
-    until_s, sought, place = time.monotonic() + within_s, _sought(body), plan.after
+    end. Raises Problem."""
+    sought, place = _sought(body), plan.after
     while True:
         page = read_page(site.workers.ask, sought, plan.upto, place, limit)
+        if {*page.partitions} != {*plan.upto}:
+            raise _just_moved()
         at = [(_placed(site, record), record) for record in page.records]
         found = [record for one, record in at if one <= plan.last and one[2] < plan.upto[one[1]]]
         is_end = page.next is None or page.next >= plan.last
@@ -216,24 +325,29 @@ def _pages(
         place = page.next
 
 
-def _served(site: Site, partition: int | None) -> dict[int, int]:
-    """Return the next offset of each partition that this process serves. Raises Problem."""
-    if any(status.is_ingest_paused for status in site.read_statuses()):
+def _just_moved() -> Problem:
+    detail = "A partition has just moved to another process. Repeat the call."
+    return Problem(409, "moved-away", detail)
+
+
+def _served(site: Site) -> dict[int, int]:
+    """Return the next offset of each partition whose pending records this process knows. Raises
+    Problem."""
+    statuses = site.read_statuses()
+    if any(status.is_ingest_paused for status in statuses):
         detail = "The ingest is paused, so no move would be read. Resume it first."
         raise Problem(409, "ingest-paused", detail)
     known = dict(site.workers.ask(NextOffsets()))
-    served = {number: known[number] for number in known if partition in (None, number)}
-    if not served:
-        detail = "This process serves no such partition. Another instance may have it."
-        raise Problem(404, "not-served-here", detail)
-    return served
+    return {number: known[number] for number in covered_by(statuses) if number in known}
 
 
 def _count(site: Site, body: MovesBody) -> Moves:
-    served, times = _served(site, body.partition), _Times(site, body)
-    plan = Plan(served, place_of(None, _sought(body)), LAST_PLACE)
+    served, times = _served(site), _Times(site, body)
+    listed = {one: upto for one, upto in served.items() if body.partition in (None, one)}
+    plan = Plan(listed, place_of(None, _sought(body)), LAST_PLACE)
+    until_s = time.monotonic() + COUNTED_WITHIN_S
     left_out, found, place = Counter[str](), list[PendingRecord](), plan.after
-    for records, following in _pages(site, body, plan, MOVED_AT_ONCE, COUNTED_WITHIN_S):
+    for records, following in _pages(site, body, plan, MOVED_AT_ONCE, until_s):
         reasons = [times.why_not(record) for record in records]
         left_out.update(why for why in reasons if why is not None)
         found += [one for one, why in zip(records, reasons, strict=True) if why is None]
@@ -244,10 +358,8 @@ def _count(site: Site, body: MovesBody) -> Moves:
     found = found[:MOST_MOVED]
     if is_cut:
         place = _placed(site, found[-1]) if len(found) == MOST_MOVED else place
-    upto = {number: served[number] for number in {_placed(site, one)[1] for one in found}}
-    if len(upto) > MOST_PARTITIONS:
-        detail = f"The records lie in more than {MOST_PARTITIONS} partitions. Narrow the filter."
-        raise Problem(409, "too-wide", detail)
+    places = [_placed(site, one) for one in found]
+    left = {number: Part(served[number], plan.after, place) for _, number, _ in places}
     now_ms = wall_clock_ms()
     return Moves(
         dry_run=True,
@@ -259,43 +371,67 @@ def _count(site: Site, body: MovesBody) -> Moves:
         outcomes={},
         left_out=dict(left_out),
         partitions=sorted(served),
-        confirm=_token(body, Plan(upto, plan.after, place)) if found else None,
+        confirm=_token(body, left),
+        cursors=[cursor_of(one) for one in places],
+        dues=[one.due_ms for one in found],
     )
 
 
-def _move(site: Site, body: MovesBody) -> Moves:
-    plan, times = _plan_of(body), _Times(site, body)
-    served = _served(site, body.partition)
-    if missing := sorted(set(plan.upto) - set(served)):
-        detail = f"The partitions {missing} have moved to another process. Repeat the dry run."
-        raise Problem(409, "moved-away", detail)
-    outcomes, left_out, dues, place = Counter[str](), Counter[str](), list[int](), None
-    for records, place in _pages(site, body, plan, PIECE, WITHIN_S):
-        moves = list[OutgoingRecord]()
+class _Run:
+    """One call: it moves records and counts them."""
+
+    def __init__(self, site: Site, times: _Times) -> None:
+        self._site, self._times = site, times
+        self.outcomes, self.left_out = Counter[str](), Counter[str]()
+        self.dues: list[int] = []
+        self._until_s = time.monotonic() + WITHIN_S
+
+    def is_over(self) -> bool:
+        return self.outcomes.total() >= MOVED_AT_ONCE or time.monotonic() > self._until_s
+
+    def pages(
+        self, body: MovesBody, plan: Plan
+    ) -> Iterator[tuple[list[PendingRecord], Place | None]]:
+        return _pages(self._site, body, plan, PIECE, self._until_s)
+
+    def move(self, records: Sequence[PendingRecord]) -> None:
         for piece in _pieces(records):
-            moves = []
-            for record, made in _made(site, piece, times):
+            moves = list[OutgoingRecord]()
+            for record, made in _made(self._site, piece, self._times):
                 if isinstance(made, str):
-                    left_out[made] += 1
+                    self.left_out[made] += 1
                 else:
                     moves.append(made)
-                    dues.append(record.due_ms)
-            done = site.broker.move_all(moves, OUTCOMES_WITHIN_S) if moves else []
-            outcomes.update(one.outcome or UNKNOWN for one in done)
-        if place is None or outcomes.total() >= MOVED_AT_ONCE:
+                    self.dues.append(record.due_ms)
+            done = self._site.broker.move_all(moves, OUTCOMES_WITHIN_S) if moves else []
+            self.outcomes.update(one.outcome or UNKNOWN for one in done)
+
+
+def _move(site: Site, body: MovesBody) -> Moves:
+    left, run, served = _left_of(body, body.confirm), _Run(site, _Times(site, body)), _served(site)
+    here = [n for n, upto in served.items() if n not in left or left[n].below <= upto]
+    for plan in _plans({number: left[number] for number in here if number in left}):
+        if run.is_over():
             break
-    rest = None if place is None else _token(body, plan._replace(after=place))
+        for records, place in run.pages(body, plan):
+            run.move(records)
+            if place is None:
+                left = {number: left[number] for number in left.keys() - plan.upto.keys()}
+            else:
+                left |= {number: left[number]._replace(after=place) for number in plan.upto}
+            if run.is_over():
+                break
     return Moves(
         dry_run=False,
-        records=outcomes[REPLACED] + outcomes[REQUEUED],
+        records=run.outcomes[REPLACED] + run.outcomes[REQUEUED],
         cut=False,
-        first_due=min(dues, default=None),
-        last_due=max(dues, default=None),
+        first_due=min(run.dues, default=None),
+        last_due=max(run.dues, default=None),
         sample=[],
-        outcomes=dict(outcomes),
-        left_out=dict(left_out),
-        partitions=sorted(served),
-        confirm=rest,
+        outcomes=dict(run.outcomes),
+        left_out=dict(run.left_out),
+        partitions=sorted(here),
+        confirm=_token(body, left),
     )
 
 
@@ -339,8 +475,7 @@ def _moves_of(
     while left:
         answers = site.workers.ask(FindMoves(partition, tuple(left), times.at_ms, times.later_ms))
         if not answers:
-            detail = "A partition has just moved to another process. Repeat the dry run."
-            raise Problem(409, "moved-away", detail)
+            raise _just_moved()
         for message, (at_ms, moving) in zip(left, answers, strict=False):
             state = moving.state if moving.at == message.offset() else "ended"
             is_too_far = at_ms > times.latest_ms
@@ -348,32 +483,53 @@ def _moves_of(
         left = left[len(answers) :]
 
 
-def _digest(body: MovesBody, upto: str, last: str) -> str:
-    """Return a digest of the filter, the new time and the bounds, so that a token fits no other
+def _digest(body: MovesBody, parts: str) -> str:
+    """Return a digest of the filter, the new time and the parts, so that a token fits no other
     call. The token is no secret: the caller's role decides what a call may do."""
     fields = body.model_dump(exclude={"dry_run", "confirm"})
-    said = json.dumps([fields, upto, last], sort_keys=True, default=str)
+    said = json.dumps([fields, parts], sort_keys=True, default=str)
     return hashlib.sha256(said.encode()).hexdigest()[:32]
 
 
-def _token(body: MovesBody, plan: Plan) -> str:
-    upto = ",".join(f"{number}:{offset}" for number, offset in sorted(plan.upto.items()))
-    last = cursor_of(plan.last)
-    after = START if plan.after == place_of(None, _sought(body)) else cursor_of(plan.after)
-    return f"1;{upto};{after};{last};{_digest(body, upto, last)}"
+def _plans(left: Left) -> list[Plan]:
+    plans = defaultdict[tuple[Place, Place], dict[int, int]](dict)
+    for number, part in sorted(left.items()):
+        plans[part.after, part.last][number] = part.below
+    return [Plan(upto, *bounds) for bounds, upto in plans.items()]
 
 
-def _plan_of(body: MovesBody) -> Plan:
-    found = TOKEN.fullmatch(body.confirm or "")
+def _token(body: MovesBody, left: Left) -> str | None:
+    """Return the token for these partitions. If there are none, return None. Raises Problem."""
+    if not left:
+        return None
+    if len(left) > MOST_PARTITIONS:
+        detail = f"The records lie in more than {MOST_PARTITIONS} partitions. Narrow the filter."
+        raise Problem(409, "too-wide", detail)
+    parts, begin = list[str](), place_of(None, _sought(body))
+    for plan in _plans(left):
+        upto = ",".join(f"{number}:{offset}" for number, offset in plan.upto.items())
+        after = START if plan.after == begin else cursor_of(plan.after)
+        parts.append(f"{upto};{after};{cursor_of(plan.last)}")
+    said = "|".join(parts)
+    return f"1;{said};{_digest(body, said)}"
+
+
+def _left_of(body: MovesBody, confirm: str | None) -> dict[int, Part]:
+    """Return what a token holds. Raises Problem."""
+    if confirm is None:
+        return {}
+    found = TOKEN.fullmatch(confirm)
     if found is None:
         raise bad_request("confirm: it is no token of a dry run.")
-    if found["digest"] != _digest(body, found["upto"], found["last"]):
+    if found["digest"] != _digest(body, found["parts"]):
         detail = (
             "`confirm` belongs to another filter or time. Repeat the dry run with these fields."
         )
         raise Problem(409, "other-dry-run", detail)
-    pairs = (one.split(":") for one in found["upto"].split(","))
-    upto = {int(number): int(offset) for number, offset in pairs}
-    after, sought = found["after"], _sought(body)
-    begins = place_of(None if after == START else after, sought)
-    return Plan(upto, begins, place_of(found["last"], sought))
+    left, sought = dict[int, Part](), _sought(body)
+    for said in found["parts"].split("|"):
+        upto, after, last = said.split(";")
+        begin = place_of(None if after == START else after, sought)
+        for number, below in (map(int, one.split(":")) for one in upto.split(",")):
+            left[number] = Part(below, begin, place_of(last, sought))
+    return left

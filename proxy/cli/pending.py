@@ -444,7 +444,8 @@ def _say_purge(done: Answer) -> None:
     _say_missing(done["partitions_missing"])
 
 
-MOST_FAILURES: Final = 20
+MOST_FAILURES: Final = 60
+"""More than the time after which other instances take over the partitions of a killed one."""
 AGAIN_S: Final = 1.0
 MOVED: Final = ("replaced", "requeued")
 """Outcomes of records that were moved."""
@@ -467,10 +468,10 @@ class Bulk(Due):
 def move(asked: Bulk) -> None:
     """Move the pending records of these targets to another time: --at or --later.
 
-    At most 10,000 records of each named instance are moved. Only records that were counted before
-    are moved, each once. If --at was interrupted, run it again. After an interrupted --later first
-    look at `pending list`, because moved records would get a second delay. Exit code 1: not all
-    counted records were moved, for example because they were delivered in the meantime."""
+    At most 10,000 records are moved. Only records that were counted before are moved, each once. If
+    --at was interrupted, run it again. After an interrupted --later first look at `pending list`,
+    because moved records would get a second delay. Exit code 1: an instance did not answer, or not
+    all counted records were moved, for example because they were delivered in the meantime."""
     if asked.as_json and not (asked.dry_run or asked.yes):
         raise typer.BadParameter("--json does not ask for confirmation: give --yes or --dry-run")
     if (asked.at is None) is (asked.later is None):
@@ -480,6 +481,8 @@ def move(asked: Bulk) -> None:
     body = {"targets": asked.targets, "id_prefix": asked.id_prefix, **times, **to}
     plans, silent = asked.each(lambda one: (one, _move(asked, one, {**body, "dry_run": True})))
     counts = [plan for _, plan in plans]
+    for plan in counts:
+        silent |= missing_in(plan)
     done = _added(counts) | {"dry_run": True, "silent": silent}
     is_whole = not silent and not done["cut"]
     if not asked.as_json:
@@ -487,11 +490,11 @@ def move(asked: Bulk) -> None:
     if not (asked.dry_run or asked.yes) and done["records"]:
         typer.confirm("Move these records?", abort=True)
     if not asked.dry_run:
-        moved = [
-            said
-            for address, plan in plans
-            for said in _each_move(asked, address, {**body, "dry_run": False}, plan["confirm"])
-        ]
+        moved = list[Answer]()
+        for address, plan in plans:
+            real = {**body, "dry_run": False}
+            moved += _each_move(asked, address, real, plan["confirm"])
+            silent |= missing_in(moved[-1]) if moved else {}
         is_whole = is_whole and sum(one["records"] for one in moved) == done["records"]
         done = _added(moved) | {"dry_run": False, "cut": done["cut"], "silent": silent}
     if asked.as_json:
@@ -500,6 +503,7 @@ def move(asked: Bulk) -> None:
         say("Nothing was changed.")
     else:
         say(f"{counted(done['records'], 'record')} moved. {_reasons(done)}".rstrip())
+        say_silent(silent)
     raise typer.Exit(0 if is_whole else 1)
 
 
@@ -511,19 +515,24 @@ def _move(asked: Bulk, address: str, body: Mapping[str, Any]) -> Answer:
 def _each_move(
     asked: Bulk, address: str, body: Mapping[str, Any], confirm: str | None
 ) -> Iterator[Answer]:
-    """Yield the answers to all calls of a move. Repeat a call that fails, which is harmless."""
+    """Yield the answers to all calls of a move. Repeat a call that fails or does nothing, which is
+    harmless."""
     failures = 0
     while confirm is not None:
         try:
             said = _move(asked, address, {**body, "confirm": confirm})
         except ProxyUnreachable:
-            failures += 1
-            if failures > MOST_FAILURES:
+            if failures >= MOST_FAILURES:
                 raise
-            time.sleep(AGAIN_S)
-            continue
-        confirm = said["confirm"]
-        yield said
+        else:
+            yield said
+            if said["confirm"] != confirm:
+                confirm = said["confirm"]
+                continue
+            if failures >= MOST_FAILURES:
+                return
+        failures += 1
+        time.sleep(AGAIN_S)
 
 
 def _added(answers: Collection[Answer]) -> Answer:

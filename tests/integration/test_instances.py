@@ -112,6 +112,60 @@ def test_any_instance_answers_for_all_and_says_who_was_killed(installation: Inst
     assert get(one, "/pending")["pending"] == RECORDS - 2
 
 
+def move(proxy: ProxyProcess, body: dict[str, Any]) -> Any:
+    status, said = call(proxy, "POST", "/moves", body)
+    assert status == 200, said
+    return said
+
+
+def test_a_bulk_move_covers_all_instances_through_a_kill(installation: Installation) -> None:
+    target, count = installation.target(), 60
+    one, other = started(installation, ["one", "other"])
+    installation.send([request(target, f"order-{number}") for number in range(count)])
+    wait_for(lambda: get(one, "/pending")["pending"] == count, WITHIN_S, "all records")
+    wait_for(lambda: get(one, "/instances")["complete"], WITHIN_S, "both instances")
+    installation.await_ingested()
+    shown = get(other, "/instances")["instances"]
+    at_other = next(each["pending"] for each in shown if each["name"] == "other")
+    assert 0 < at_other < count, "both have some"
+    later = {"targets": target, "later": "1h"}
+    for proxy in (one, other):
+        plan = move(proxy, {**later, "dry_run": True})
+        assert (plan["records"], plan["complete"], plan["partitions"]) == (count, True, [0, 1])
+    first_dues = (plan["first_due"], plan["last_due"])
+    real = {**later, "dry_run": False, "confirm": plan["confirm"]}
+    moved = move(other, real)
+    assert (moved["records"], moved["confirm"], moved["complete"]) == (count, None, True)
+    assert [move(proxy, real)["records"] for proxy in (one, other)] == [0, 0]
+    installation.await_ingested()
+    plan = move(one, {**later, "dry_run": True})
+    assert (plan["first_due"], plan["last_due"]) == tuple(due + HOUR_MS for due in first_dues)
+
+    other.kill()
+    alone = move(one, {**later, "dry_run": True})
+    assert (alone["records"], alone["complete"]) == (count - at_other, False)
+    assert len(alone["unanswered"]) == 1
+    real = {**later, "dry_run": False, "confirm": plan["confirm"]}
+    moved = move(one, real)
+    assert (moved["records"], moved["complete"]) == (count - at_other, False)
+    assert len(moved["unanswered"]) == 1
+    real["confirm"] = moved["confirm"]
+    code, said = run_command(one, "move", target, "--later", "1h", "--dry-run")
+    assert (code, "other" in said) == (1, True), said
+    one.await_shards(2)
+    wait_for(lambda: get(one, "/instances")["complete"], WITHIN_S, "the successor")
+    moved = move(one, real)
+    assert (moved["records"], moved["confirm"], moved["complete"]) == (at_other, None, True)
+    assert move(one, real)["records"] == 0
+    plan = move(one, {**later, "dry_run": True})
+    assert plan["records"] == count
+    assert (plan["first_due"], plan["last_due"]) == tuple(due + 2 * HOUR_MS for due in first_dues)
+    code, said = run_command(one, "move", target, "--at", "now", "--yes")
+    assert (code, f"{count} records moved" in said) == (0, True), said
+    wait_for(lambda: get(one, "/pending")["pending"] == 0, WITHIN_S, "all delivered")
+    assert installation.judge().counts["delivered"] == count
+
+
 def test_an_instance_that_no_peer_leads_to_is_named(installation: Installation) -> None:
     one, other = installation.proxy("one"), installation.proxy("other")
     for proxy in (one, other):

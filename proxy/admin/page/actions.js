@@ -153,9 +153,9 @@ export async function moveAll(targets, range, isNow) {
   await attempt(async () => {
     const body = { targets, ...range, deliver_at: at };
     const counted = await call("POST", "/moves", { ...body, dry_run: true });
-    if (!counted.records) return `No record can be moved. ${passedOver(counted.left_out)}`;
+    if (!counted.records) return `No record can be moved. ${silent(counted)} ${passedOver(counted.left_out)}`;
     const records = some(counted.records, "record");
-    const text = [`This process has ${records} for ${targets}${between(range)}.`,
+    const text = [`${records} for ${targets}${between(range)}.`, silent(counted),
       `They are due from ${moment(counted.first_due)} to ${moment(counted.last_due)}.`,
       `${isNow ? "They are delivered now" : `They get the time ${moment(at)} in ${zone(at)}`}.`,
       counted.cut ? "There are more, which stay as they are." : "", passedOver(counted.left_out),
@@ -180,12 +180,21 @@ async function moveCounted(body, token) {
   while (token) {
     const done = await call("POST", "/moves", { ...body, dry_run: false, confirm: token });
     moved += done.records;
-    token = done.confirm;
     const { replaced, requeued, ...missed } = done.outcomes;
     for (const [why, count] of Object.entries({ ...done.left_out, ...missed })) others[why] = (others[why] ?? 0) + count;
+    if (done.confirm === token) {
+      return `${some(moved, "record")} moved. The others stay as they are. ${silent(done)} ${passedOver(others)}`;
+    }
+    token = done.confirm;
     say(`${some(moved, "record")} moved so far.`);
   }
   return `${some(moved, "record")} moved. ${passedOver(others)}`;
+}
+
+function silent(reply) {
+  if (reply.complete) return "";
+  const who = reply.unanswered.map((one) => `${one.instance} did not answer. ${one.reason}`);
+  return `Some partitions are left out. ${who.join(" ")}`;
 }
 
 const passedOver = (reasons) => Object.entries(reasons)

@@ -28,6 +28,10 @@ CALLS: dict[str, Any] = {
     "first": {"records": 3, "outcomes": {"replaced": 3}, "left_out": {}, "confirm": "second"},
     "second": {"records": 1, "outcomes": {"replaced": 1, "missed": 1}, "confirm": None},
 }
+SILENT: dict[str, Any] = {
+    "complete": False,
+    "unanswered": [{"instance": "two", "reason": "It did not answer within 5 s."}],
+}
 Asked = list[tuple[str, dict[str, Any]]]
 
 
@@ -43,6 +47,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         bodies.append((address, body))
         if body.get("confirm") == "second" and body["targets"] == "flaky" and len(bodies) < 5:
             raise ProxyUnreachable("The proxy starts.", "")
+        if body["targets"] == "silent":
+            done = COUNTED if body["dry_run"] else {**COUNTED, "records": 0, "left_out": {}}
+            return {**done, **SILENT}
         if body["dry_run"]:
             return {**COUNTED, "cut": body["targets"] == "many"}
         return {**COUNTED, "left_out": {}, **CALLS[body["confirm"]]}
@@ -73,6 +80,19 @@ def test_a_call_that_fails_is_repeated(asked: Asked, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(pending, "AGAIN_S", 0)
     assert "4 records moved." in run("flaky", "--at", "now", "--yes")[1]
     assert [one.get("confirm") for _, one in asked] == [None, "first", *["second"] * 3]
+
+
+def test_a_silent_instance_is_asked_again_a_few_times_and_named(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending, "AGAIN_S", 0)
+    monkeypatch.setattr(pending, "MOST_FAILURES", 3)
+    code, said = run("silent", "--at", "now", "--dry-run")
+    assert (code, "two did not answer" in said, len(asked)) == (1, True, 1)
+    code, said = run("silent", "--at", "now", "--yes")
+    assert (code, "0 records moved." in said) == (1, True)
+    assert said.count("two did not answer") == 2, "in the count, and at the end"
+    assert [one.get("confirm") for _, one in asked] == [None, None, *["first"] * 4]
 
 
 def test_nothing_is_moved_without_a_yes(asked: Asked) -> None:
