@@ -94,7 +94,7 @@ def rights_of(
     elif group is None:
         raise typer.BadParameter("a RetryConsumer has a consumer group: name it with --group")
     else:
-        reads += _on(f"{settings.topics.retry_prefix}{group}", "Read")
+        reads += _on(f"{settings.topics.retry_prefix}{group}", "Read", "Create")
     return [*reads, Right("Read", "group", group), Right("Write", "topic", ingress)]
 
 

@@ -16,6 +16,7 @@ from kafka_delay import (
     Received,
     RetryConsumer,
     State,
+    TopicsMissing,
     TransactionalDelayProducer,
 )
 from tests.integration.security.commands import run_command
@@ -24,7 +25,7 @@ from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.installation.rights import Right, grant, revoke
 from tests.support.installation.secured_broker import SCRAM
 from tests.support.installation.secured_site import SecuredSite, secured_site
-from tests.support.records import Outgoing, new_topic, read_to_end, write
+from tests.support.records import Outgoing, has_topic, new_topic, read_to_end, write
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration
@@ -50,7 +51,9 @@ class World:
         self.connection = site.connection(SCRAM, sasl_username=USER, sasl_password=PASSWORD)
         self.ingress = new_topic(self.bootstrap, "ingress", 1)
         self.orders = new_topic(self.bootstrap, "orders", 1)
-        settings = {"kafka": self.connection, "topics": {"ingress": self.ingress}}
+        self.outcomes = new_topic(self.bootstrap, "outcomes", 1)
+        topics = {"ingress": self.ingress, "outcomes": self.outcomes}
+        settings = {"kafka": self.connection, "topics": topics}
         self.person = ProxyProcess(folder, settings)
 
     def printed(self, *options: str) -> list[Right]:
@@ -134,7 +137,38 @@ def test_the_rights_of_a_retry_consumer(world: World) -> None:
         return not ended
 
     words = ("--for", "retry-consumer", "--topic", world.orders, "--group", group)
-    world.hold(world.printed(*words), tried)
+    rights = world.printed(*words)
+    world.hold([right for right in rights if right.operation != "Create"], tried)
+
+
+def test_the_rights_of_a_retry_consumer_whose_topic_is_missing(world: World) -> None:
+    group = new_topic(world.bootstrap, "group", 1)
+    words = ("--for", "retry-consumer", "--topic", world.orders, "--group", group)
+    rights = world.printed(*words)
+    (create,) = [right for right in rights if right.operation == "Create"]
+
+    def consumer() -> RetryConsumer:
+        return RetryConsumer(world.connection, group, [world.orders], print, ingress=world.ingress)
+
+    grant(world.bootstrap, f"User:{USER}", *(right for right in rights if right != create))
+    with pytest.raises(TopicsMissing, match="Create"):
+        consumer().run()
+    grant(world.bootstrap, f"User:{USER}", create)
+    made = consumer()
+    thread = threading.Thread(target=made.run)
+    thread.start()
+    try:
+        wait_for(lambda: has_topic(world.bootstrap, f"retry.{group}"), WITHIN_S, "the topic")
+    finally:
+        made.stop()
+        thread.join(WITHIN_S)
+
+
+def test_the_proxys_rights_are_enough_to_wait_for_the_answer_to_a_cancel(world: World) -> None:
+    grant(world.bootstrap, f"User:{USER}", *world.printed("--topic", world.orders))
+    said = run_command(world.person, "cancel", "nobody", "--wait", "5s")
+    assert (said.code, said.err) == (1, "")
+    assert f"no answer to {world.ingress}/0/0 within 5 s" in said.out
 
 
 class Listener:

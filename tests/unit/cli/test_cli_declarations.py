@@ -59,7 +59,7 @@ def test_a_user_of_strimzi_has_its_login_and_one_entry_for_each_resource(call: C
     assert found == [
         ("topic", "orders", "literal", "Read"),
         ("topic", "b", "prefix", "Read"),
-        ("topic", "retry.g", "literal", "Read"),
+        ("topic", "retry.g", "literal", "Read", "Create"),
         ("group", "g", "literal", "Read"),
         ("topic", "timer.ingress", "literal", "Write"),
     ]
