@@ -311,7 +311,7 @@ class Targets:
     def _note_error(self, topic: str, error: KafkaError, now_ms: int) -> None:
         code = error.code()
         if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            why = f"the topic {topic} does not exist: create it, then send the record again"
+            why = f"the topic {topic} does not exist: create it"
             self._note(topic, NONE, Rejection(UNKNOWN, why), now_ms)
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             self._note(topic, NONE, _not_authorised(topic, "may not see it"), now_ms)

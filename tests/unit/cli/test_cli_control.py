@@ -1,10 +1,13 @@
 """`cancel`, `commit` and `rollback` report their effect from the outcomes."""
 
+import json
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
-from proxy.kafka.control import ControlResult, find_results
+from proxy.kafka.control import ControlResult, await_results, find_results
 from proxy.protocol.outcomes import read_outcome
 
 ORIGIN = "timer.ingress/2/17"
@@ -50,3 +53,23 @@ def test_no_answer_is_no_success() -> None:
 @pytest.mark.parametrize("value", [None, b"", b"\xff", b"7", b"[]", b'{"origin": "x"}'])
 def test_what_is_no_outcome_is_passed_over(value: bytes | None) -> None:
     assert read_outcome(value) is None
+
+
+def polled(error: int | None) -> Mock:
+    """Return an error of the client, or the outcome."""
+    failure = error and KafkaError(error)
+    return Mock(**{"error.return_value": failure, "value.return_value": json.dumps(APPLIED)})
+
+
+def test_a_missing_right_on_a_group_does_not_end_the_wait() -> None:
+    """The client asks for a coordinator, although the command uses no consumer group."""
+    consumer = Mock()
+    consumer.poll.side_effect = [polled(KafkaError.GROUP_AUTHORIZATION_FAILED), polled(None)]
+    assert await_results(consumer, [ORIGIN], 60)[0].outcome == "applied"
+
+
+def test_a_missing_right_on_the_outcomes_ends_the_wait() -> None:
+    consumer = Mock()
+    consumer.poll.side_effect = [polled(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
+    with pytest.raises(KafkaException):
+        await_results(consumer, [ORIGIN], 60)
