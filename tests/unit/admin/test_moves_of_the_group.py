@@ -52,7 +52,7 @@ def group(monkeypatch: pytest.MonkeyPatch) -> Iterator[Group]:
             for n, due in ((n, n * 1_000 + partition) for n in (1, 2, 3))
         ]
         half = f"{origin}/{HALF}"
-        records += [PendingRecord(2**40, HALF, half, None, 2**40, "orders", 9, "undecided")]
+        records += [PendingRecord(1_500, HALF, half, None, 1_500, "orders", 9, "undecided")]
         here = partition in {1, 4}
         records = [one for one in records if here and (partition, one.offset) not in moved]
         left = [one for one in records if (one.fires_ms, one.offset) > after]
@@ -157,7 +157,8 @@ def test_an_instance_that_is_silent_in_the_dry_run_is_named_and_not_moved(group:
     other.server.close()
     said = count(one)
     assert (said["records"], said["complete"], len(said["unanswered"])) == (3, False, 1)
-    assert ask(one, dry_run=False, confirm=said["confirm"])["confirm"] is None
+    done = ask(one, dry_run=False, confirm=said["confirm"])
+    assert (done["confirm"], done["complete"], done["unanswered"]) == (None, True, [])
     one.first = 3
     assert ask(one, dry_run=False, confirm=count(one)["confirm"])["records"] == 3
 
