@@ -63,14 +63,21 @@ def _own_go_mod(program: GoProgram, folder: str) -> str:
 def _go(arguments: list[str], folder: str) -> str:
     """Return Go's output. It runs with low priority, because a build can take minutes on two
     cores."""
-    ran = subprocess.run(
-        ["nice", "go", *arguments],  # noqa: S607
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=BUILD_WITHIN_S,
-        check=False,
-    )
+    try:
+        ran = subprocess.run(
+            ["nice", "go", *arguments],  # noqa: S607
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_WITHIN_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        minutes = round(late.timeout / 60)
+        raise NotBuilt(
+            f"go {arguments[0]} took more than {minutes} minutes. Try again: Go keeps what it has "
+            "compiled."
+        ) from None
     if ran.returncode:
         raise NotBuilt(f"go {arguments[0]}: {ran.stderr[-LAST_CHARACTERS:]}")
     return ran.stdout

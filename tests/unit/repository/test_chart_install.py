@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.install.go_built import GoProgram, around
+from tools.install import go_built
+from tools.install.go_built import GoProgram, NotBuilt, around, build
 from tools.install.objects import differences
 from tools.install.tools import PROGRAMS, ToolMissing, tools
 
@@ -71,3 +72,17 @@ def _folder_with(name: str, above: Path, inside: str = "bin") -> str:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.touch(0o755)
     return str(file.parent)
+
+
+def test_a_build_that_takes_too_long_is_told_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = tmp_path / "bin" / "go"
+    slow.parent.mkdir()
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow.parent}:/usr/bin:/bin")
+    monkeypatch.setattr(go_built, "BUILD_WITHIN_S", 0.1)
+
+    with pytest.raises(NotBuilt, match="Try again"):
+        build(GoProgram("one", "example.org/one", "v1.0.0", "example.org/one"), tmp_path / "one")
