@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import ResourceType  # type: ignore[attr-defined]
 
 from kafka_delay import (
     ClientError,
@@ -216,16 +215,3 @@ def test_the_rights_of_watch(world: World) -> None:
         return said.code == 0 and world.orders in said.out
 
     world.hold(world.printed("--for", "watch", "--topic", world.orders), tried)
-
-
-def test_a_cancel_needs_no_right_on_a_group(world: World, tmp_path: Path) -> None:
-    outcomes = new_topic(world.bootstrap, "outcomes", 1)
-    topics = {"ingress": world.ingress, "outcomes": outcomes}
-    person = ProxyProcess(tmp_path / "canceller", {"kafka": world.connection, "topics": topics})
-    rights = [
-        Right("Write", ResourceType.TOPIC, world.ingress),
-        Right("Read", ResourceType.TOPIC, outcomes),
-    ]
-    grant(world.bootstrap, f"User:{USER}", *rights)
-    said = run_command(person, "cancel", "nobody", "--wait", "5s")
-    assert "no answer to" in said.out, said.err
