@@ -30,7 +30,7 @@ from spark_jobs.verdicts.rules import EITHER, NAMES_ONE, in_steps
 from spark_jobs.verdicts.verdict_names import NOT_DONE, PENDING, VIOLATIONS
 
 # The records of an id in a partition form *generations* (docs/guide.md#cancel-and-replace):
-# - A generation begins with an *opener*, which ends the pending record of the generation before.
+# - A generation begins with an *opener*, which ends the previous generation's pending record.
 # - A producer's records, half messages and cancels with an id are openers. A recall is an opener if
 #   it names the pending record.
 # - If a record has no id, the offset at which it was first written serves as its id.
@@ -38,7 +38,7 @@ from spark_jobs.verdicts.verdict_names import NOT_DONE, PENDING, VIOLATIONS
 # - A successor belongs to the generation of its predecessor. If another opener was written while
 #   the predecessor was in mid-hop, the successor is *overtaken*: it ends when it is read.
 # - A purge ends a pending record as an opener would. If a purge and an opener were written in
-#   mid-hop, the outcome may name the one or the other.
+#   mid-hop, the outcome may name either.
 # - A move belongs to the generation of the record that it replaces, unless it came too late.
 
 OPENER: Final = "struct<offset:bigint,kind:string,timestamp_ms:bigint>"
@@ -276,8 +276,8 @@ _PURGES: Final = """
   AND (offset >= floor OR request.known_verdict IS NULL))
 """
 """Whether a purge may have ended a pending record. Below the floor no record is pending.
-A purge that is read for the first time is kept: it may have ended records in mid-hop, and the next
-audit reads the successors of these records.
+A purge that is read for the first time is kept, because it may have ended records in mid-hop. The
+next audit reads the successors of these records.
 """
 IS_NEEDED: Final = f"""
 (coalesce({_IS_READ} AND offset >= needed_from AND {_TELLS_OTHERS}, false)

@@ -205,13 +205,13 @@ export async function purge(targets, range) {
   if (isMissing(targets)) return;
   await attempt(async () => {
     const counted = await call("POST", "/purges", { targets, ...range, dry_run: true });
-    const records = `${counted.counted_all ? "" : "at least "}${some(counted.records, "record")}`;
+    const records = `${counted.counted_all && counted.complete !== false ? "" : "at least "}${some(counted.records, "record")}`;
     const when = between(range);
     const text = `All pending records for ${targets}${when} end without delivery, on all instances. ` +
-      `This process has ${records}. This cannot be undone.`;
+      `Counted: ${records}. This cannot be undone.`;
     if (!(await confirm("Purge pending records?", text, `Purge ${records}`))) return "Nothing was purged.";
     const done = await call("POST", "/purges", { targets, ...range, dry_run: false });
-    return done.applied ? `Purged ${records} of this process for ${targets}${when}.`
+    return done.applied ? `Purged ${records} for ${targets}${when}.`
       : "The purge is written. It takes effect in each partition that has read it. Some have not read it yet.";
   });
 }
