@@ -97,14 +97,15 @@ class DataDirUnusable(ProxyError):
         )
 
 
-class DiskReserveTooLarge(ProxyError):
-    """The disk can never have more free space than the reserve."""
+class DiskTooSmall(ProxyError):
+    """Even empty, the disk has no room for the reserve and one partition."""
 
-    def __init__(self, data_dir: str, reserve: str, size: str) -> None:
+    def __init__(self, data_dir: str, size: str, reserve: str, partition: str) -> None:
         super().__init__(
-            f"`disk_reserve` is {reserve}, and the disk under the data folder {data_dir} has "
-            f"{size} in all, so no record would ever be read.",
-            "Lower `disk_reserve` (auto, or 0 for none), or choose a larger disk for `data_dir`.",
+            f"The disk under the data folder {data_dir} has {size} in all. `disk_reserve` is "
+            f"{reserve}, and one partition takes {partition}, so no record would ever be read.",
+            "Choose a larger disk for `data_dir`, or lower `disk_reserve` (auto, or 0 for none) or "
+            "`wheel.slots`.",
         )
 
 

@@ -11,8 +11,14 @@ StoreKind: TypeAlias = Literal["wheel", "rocksdb"]
 
 KINDS: Final[tuple[StoreKind, ...]] = get_args(StoreKind)
 RECORD_BYTES = 32
+SLOT_BYTES: Final = 24
 MOST_NUMBERS: Final = 2**16 - 1
 """Largest `most_names`. The log has two bytes for a target's number, and 2^16 - 1 means none."""
+
+
+def new_store_bytes(kind: StoreKind, slots: int) -> int:
+    """Return the disk space that a new store takes at once. The file of a wheel never grows."""
+    return slots * SLOT_BYTES if kind == "wheel" else 0
 
 
 @dataclass(frozen=True, slots=True)

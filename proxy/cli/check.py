@@ -12,13 +12,13 @@ import typer
 
 from proxy.admin.access import is_loopback
 from proxy.cli.check_broker import broker_findings, retry_settings_findings
-from proxy.cli.check_configs import Finding, Severity, Subject
+from proxy.cli.check_configs import Finding, Severity, Subject, existing
 from proxy.cli.terminal import AtBroker, say, say_json, say_table, shown_duration
 from proxy.config.machine import DiskReserve, usable_cores
 from proxy.config.settings import Settings
 from proxy.config.values import shown_size
 from proxy.errors import (
-    DiskReserveTooLarge,
+    DiskTooSmall,
     ExtraMissing,
     SettingsError,
     require_store,
@@ -26,6 +26,7 @@ from proxy.errors import (
 )
 from proxy.kafka.access import Connection, client_config
 from storage.errors import free_inodes
+from storage.options import new_store_bytes
 
 FEW_INODES: Final = 10_000
 """The check warns if fewer inodes are free, because a shard creates some hundred files."""
@@ -106,13 +107,13 @@ def settings_findings(settings: Settings) -> Iterator[Finding]:
 
 
 def _data_dir(data_dir: Path) -> Finding:
-    folder, existing = data_dir.absolute(), _existing(data_dir)
+    folder, there = data_dir.absolute(), existing(data_dir)
     try:
-        with tempfile.TemporaryFile(dir=existing):
+        with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
         return Subject("data_dir").stop(
-            f"{existing} cannot be written: {error.strerror}",
+            f"{there} cannot be written: {error.strerror}",
             "Make it writable for the proxy's user, or choose another `data_dir`.",
         )
     from proxy.recovery.local_state import open_to_others
@@ -122,21 +123,18 @@ def _data_dir(data_dir: Path) -> Finding:
             f"other users may read {path}",
             f"Start `run` once, which closes the folder to others. Or run: chmod -R go= {folder}",
         )
-    is_there = "is" if existing == folder else "can be made and is"
+    is_there = "is" if there == folder else "can be made and is"
     return Subject("data_dir").ok(f"{folder} {is_there} writable")
 
 
-def _existing(data_dir: Path) -> Path:
-    folder = data_dir.absolute()
-    return next(parent for parent in (folder, *folder.parents) if parent.exists())
-
-
 def _reserve(settings: Settings) -> Finding:
-    size_bytes, _used, free_bytes = shutil.disk_usage(_existing(settings.data_dir))
+    size_bytes, _used, free_bytes = shutil.disk_usage(existing(settings.data_dir))
     reserve = DiskReserve(settings.disk_reserve_bytes)
     try:
-        reserve.refuse_unreachable(settings.data_dir, size_bytes)
-    except DiskReserveTooLarge as error:
+        reserve.refuse_too_small(
+            settings.data_dir, size_bytes, new_store_bytes(settings.store, settings.wheel.slots)
+        )
+    except DiskTooSmall as error:
         return Subject("disk_reserve").stop(error.found, error.remedy)
     reserve.observe(size_bytes, free_bytes)
     found = (

@@ -1,5 +1,6 @@
 """Checks that ask the broker: clocks, topics, rights, the consumer group."""
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, suppress
@@ -33,14 +34,16 @@ from proxy.cli.check_configs import (
     Subject,
     TopicConfig,
     broker_config_findings,
+    existing,
     replication_findings,
     topic_findings,
 )
 from proxy.cli.terminal import shown_duration
 from proxy.clock import wall_clock_ms
-from proxy.config.machine import usable_cores
+from proxy.config.machine import DiskReserve, usable_cores
 from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import WILDCARDS, Settings
+from proxy.config.values import shown_size
 from proxy.errors import BrokerRefused
 from proxy.kafka.access import (
     Connection,
@@ -60,6 +63,7 @@ from proxy.kafka.group import StaticMember
 from proxy.kafka.topics import replication_for
 from proxy.protocol.policy import is_legal_topic
 from proxy.protocol.position import MetadataUnreadable, Position
+from storage.options import new_store_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +364,8 @@ def _findings(
             "changes by the admin port are recorded only in the log", grant(unrecorded, settings)
         )
     yield from topic_findings(settings, found)
+    if "ingress" in found:
+        yield from _room_for(settings, found["ingress"].partitions)
     yield from replication_findings(found.values(), replication_for(settings.topics, brokers))
     yield from group_topic_findings(settings, described, partial(_may_create, admin))
     yield from target_findings(settings, admin)
@@ -448,6 +454,22 @@ def _twin(settings: Settings, host: str) -> Finding:
         "Give every process its own `instance_id`. If that process has just ended, it leaves "
         f"the group after {session_timeout_ms(settings) / 1000:g} s.",
     )
+
+
+def _room_for(settings: Settings, partitions: int) -> Iterator[Finding]:
+    """Yield a finding if this disk has no room for the partitions that it does not hold yet."""
+    partition_bytes = new_store_bytes(settings.store, settings.wheel.slots)
+    size_bytes, _used, free_bytes = shutil.disk_usage(existing(settings.data_dir))
+    room_bytes = free_bytes - DiskReserve(settings.disk_reserve_bytes).of(size_bytes)
+    wheels = settings.data_dir.glob(f"{settings.topics.ingress}-*@*/{settings.store}")
+    new = partitions - sum(wheel.stat().st_size >= partition_bytes for wheel in wheels)
+    if partition_bytes and new * partition_bytes > room_bytes:
+        yield Subject("data_dir").warn(
+            f"a new partition takes {shown_size(partition_bytes)} of disk at once: there is room "
+            f"for {max(0, room_bytes) // partition_bytes} of {new}",
+            "If this instance may have to serve all partitions, choose a larger disk for "
+            "`data_dir`, or lower `wheel.slots`.",
+        )
 
 
 def _transactional_ids(settings: Settings) -> Finding:

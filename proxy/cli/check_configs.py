@@ -1,9 +1,10 @@
-"""Findings of `check` about the configuration of topics and broker. Pure."""
+"""Findings of `check` about the configuration of topics and broker."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import gt, lt
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from proxy.cli.terminal import shown_duration
@@ -48,6 +49,12 @@ class Finding:
     def as_json(self) -> dict[str, str]:
         names = ("verdict", "subject", "found", "remedy")
         return dict(zip(names, self.as_row(), strict=True))
+
+
+def existing(folder: Path) -> Path:
+    """Return the folder, or the nearest folder above it that exists."""
+    absolute = folder.absolute()
+    return next(one for one in (absolute, *absolute.parents) if one.exists())
 
 
 class Subject(str):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from proxy.config.values import shown_size
-from proxy.errors import DiskReserveTooLarge
+from proxy.errors import DiskTooSmall
 
 # Cores of this process.
 
@@ -143,9 +143,8 @@ class DiskReserve:
         wanted_bytes = self.enough(size_bytes) if self.is_short else self.of(size_bytes)
         self.is_short = free_bytes < wanted_bytes
 
-    def refuse_unreachable(self, data_dir: Path, size_bytes: int) -> None:
-        """Raise DiskReserveTooLarge if even an empty disk would be too small for the reserve."""
-        if self.enough(size_bytes) > size_bytes:
-            raise DiskReserveTooLarge(
-                str(data_dir), shown_size(self.of(size_bytes)), shown_size(size_bytes)
-            )
+    def refuse_too_small(self, data_dir: Path, size_bytes: int, partition_bytes: int) -> None:
+        """Raise DiskTooSmall if an empty disk lacks room for the reserve and one partition."""
+        if self.enough(size_bytes) + partition_bytes > size_bytes:
+            sizes = (size_bytes, self.of(size_bytes), partition_bytes)
+            raise DiskTooSmall(str(data_dir), *map(shown_size, sizes))

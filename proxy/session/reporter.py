@@ -35,9 +35,10 @@ class AdminSide:
         board = StatusBoard(time.monotonic())
         return cls(board, Metrics(board.read, targets_shown), QueryMailbox())
 
-    def show_lost_session(self) -> None:
+    def show_lost_session(self, *, is_disk_full: bool = False) -> None:
         """Show that the worker lives, but has no shards until the next session."""
         self.metrics.count_lost_session()
+        self.metrics.show(disk_full=is_disk_full)
         known = self.board.read()
         self.board.show(
             Status(
@@ -47,6 +48,7 @@ class AdminSide:
                 limits=known.limits,
                 max_per_second=known.max_per_second,
                 is_ingest_paused=known.is_ingest_paused,
+                is_disk_full=is_disk_full,
             )
         )
 
@@ -91,7 +93,7 @@ class Reporter:
                 self._pipeline.back_pressure.is_ingest_paused,
                 self._rate.set_at_run_time,
                 self._metrics.refused.now(),
-                self._pipeline.back_pressure.is_disk_full,
+                self._is_disk_full(),
             )
         )
         self._show_gauges(now_ms)
@@ -154,6 +156,11 @@ class Reporter:
             return "held"
         return "full" if self._pipeline.back_pressure.is_full(partition) else "running"
 
+    def _is_disk_full(self) -> bool:
+        """Return True also if the last session ended for a full disk, and this one has no shard."""
+        is_full_again = not self._pipeline.shards and self._board.read().is_disk_full
+        return self._pipeline.back_pressure.is_disk_full or is_full_again
+
     def _show_gauges(self, now_ms: int) -> None:
         dues = [shard.next_fires_ms(now_ms) for shard in self._pipeline.shards.values()]
         dues += [one.oldest_due_ms for one in self._metrics.refused.now()]
@@ -164,7 +171,7 @@ class Reporter:
             clock_offset_seconds=self._clock.offset_ms / 1000,
             clock_lead_seconds=math.nan if lead_ms is None else lead_ms / 1000,
             clock_held=self._clock.is_held,
-            disk_full=self._pipeline.back_pressure.is_disk_full,
+            disk_full=self._is_disk_full(),
             memory_used_bytes=self._pipeline.memory.used_bytes,
             memory_exceeded=self._pipeline.memory.is_exceeded,
         )

@@ -31,6 +31,7 @@ from proxy.session.reporter import AdminSide
 from proxy.telemetry.status import Status
 from proxy.worker.stop_signals import stop_signals
 from proxy.worker.worker import run_worker
+from storage.options import new_store_bytes
 
 log = structlog.get_logger(__name__)
 
@@ -242,7 +243,9 @@ def run(settings: Settings) -> int:
     raise_open_files()
     with locked_data_dir(settings.data_dir), stop_signals() as is_stopping:
         size_bytes = shutil.disk_usage(settings.data_dir).total
-        DiskReserve(settings.disk_reserve_bytes).refuse_unreachable(settings.data_dir, size_bytes)
+        DiskReserve(settings.disk_reserve_bytes).refuse_too_small(
+            settings.data_dir, size_bytes, new_store_bytes(settings.store, settings.wheel.slots)
+        )
         workers = _await_topics(settings, is_stopping)
         if workers == 1:
             exit_code = _run_here(settings, is_stopping)

@@ -34,7 +34,9 @@ from proxy.recovery.local_state import size_and_free_bytes
 from proxy.session.reporter import AdminSide
 from proxy.session.session import open_session
 from proxy.tracing.tracer import open_tracer
-from storage.errors import StorageError, why_and_remedy
+from storage.errors import StorageError, StorageFull, why_and_remedy
+from storage.folder import Files
+from storage.options import new_store_bytes
 
 log = structlog.get_logger(__name__)
 
@@ -55,13 +57,16 @@ PROBE_BYTES: Final = 4096
 
 
 class DiskRoom:
-    """Decides whether one worker of `instance` may serve. `ask` returns the group's members."""
+    """Decides whether one worker of `instance` may serve. `ask` returns the group's members.
+
+    A new partition takes `partition_bytes` of the disk at once."""
 
     def __init__(
         self,
         instance: str,
         data_dir: Path,
         reserve: DiskReserve,
+        partition_bytes: int,
         disk_space: Callable[[], tuple[int, int]],
         ask: Callable[[], Future[GroupOwners]],
         heartbeat: Callable[[], None],
@@ -70,6 +75,7 @@ class DiskRoom:
     ) -> None:
         self._instance, self._data_dir = instance, data_dir
         self._reserve, self._disk_space = reserve, disk_space
+        self._probe_bytes = max(PROBE_BYTES, partition_bytes)
         self._ask, self._heartbeat = ask, heartbeat
         self._now_s, self._sleep = now_s, sleep
         self._leave_after_s = LEAVE_AFTER_S + zlib.crc32(instance.encode()) % SPREAD_S
@@ -122,7 +128,9 @@ class DiskRoom:
             if not self._reserve.is_short:
                 probe = self._data_dir / PROBE
                 try:
-                    probe.write_bytes(bytes(PROBE_BYTES))
+                    with probe.open("wb") as file:
+                        file.write(bytes(PROBE_BYTES))
+                        Files().allocate(file.fileno(), self._probe_bytes)
                 finally:
                     probe.unlink(missing_ok=True)
                 return None
@@ -217,7 +225,7 @@ def run_worker(
                 )
             except losing as lost:
                 losing = ONCE_RUN
-                side.show_lost_session()
+                side.show_lost_session(is_disk_full=isinstance(lost, StorageFull))
                 log.warning("session lost: shards are recovered from the broker", why=str(lost))
                 log_missing_rights(settings, str(lost))
                 time.sleep(losses.backoff_s(lost, time.monotonic() - started_s))
@@ -235,6 +243,7 @@ def _disk_room(settings: Settings, side: AdminSide) -> DiskRoom:
         settings.instance_name,
         settings.data_dir,
         DiskReserve(settings.disk_reserve_bytes),
+        new_store_bytes(settings.store, settings.wheel.slots),
         partial(size_and_free_bytes, settings.data_dir),
         partial(ask_in_thread, common_config(settings), settings.group_id),
         side.board.heartbeat,

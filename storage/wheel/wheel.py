@@ -16,7 +16,7 @@ from storage.counts import UNNAMED, Counts, TargetCounter, TargetNumbers, resolv
 from storage.errors import StoreDamaged
 from storage.folder import Checkpoint, Files, boot_id
 from storage.memtable import Columns
-from storage.options import RECORD_BYTES, Options
+from storage.options import RECORD_BYTES, SLOT_BYTES, Options
 from storage.store import Column, Entry
 from storage.wheel.log import (
     EMPTY,
@@ -40,6 +40,7 @@ from storage.wheel.log import (
 )
 
 SLOT = np.dtype([("time", "<i8"), ("last", "<i8"), ("count", "<u4"), ("check", "<u4")])
+assert SLOT.itemsize == SLOT_BYTES
 WORDS = SLOT.itemsize // 8
 _FIELDS = ("time", "last", "count")
 FIRST_WINDOW_SLOTS, LAST_WINDOW_SLOTS = 16, 8192

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.security.commands import run_check
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.oracle.auditor import Auditor
@@ -115,6 +116,23 @@ def test_an_instance_without_room_takes_no_partition_from_one_that_serves(
             assert healthy.shards() == PARTITIONS
             assert full.shards() == -1
         wait_for(lambda: healthy.shards() == full.shards() == 1, WITHIN_S, "each serves one")
+
+
+def test_the_only_instance_says_that_its_disk_has_no_room_for_a_partition(
+    installation: Installation,
+) -> None:
+    target = installation.target("orders")
+    proxy = installation.proxy(disk_reserve=0)
+    with small_disk(proxy.data_dir) as is_mounted:
+        if not is_mounted:
+            pytest.skip("no file system may be mounted here")
+        with _filled(proxy.data_dir):
+            proxy.start()
+            _await_held(proxy, 1)
+            installation.send(_plain(target, FIRST, 100))
+            assert "there is room for 0 of 2" in run_check(proxy).out
+        _await_held(proxy, 0)
+        assert installation.judge(180).counts["delivered"] == FIRST
 
 
 def _await_held(proxy: ProxyProcess, held: int) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.config.machine import AUTO_BYTES, DiskReserve
-from proxy.errors import DiskReserveTooLarge
+from proxy.errors import DiskTooSmall
 
 GIB = 1 << 30
 DATA = Path("data")
@@ -44,11 +44,18 @@ def test_without_a_reserve_nothing_is_held() -> None:
 
 
 def test_a_reserve_that_no_disk_of_this_size_has_free_is_refused() -> None:
-    DiskReserve(8 * GIB).refuse_unreachable(DATA, 9 * GIB)
-    with pytest.raises(DiskReserveTooLarge, match="is 10 GiB, and the disk under .* has 9 GiB"):
-        DiskReserve(10 * GIB).refuse_unreachable(DATA, 9 * GIB)
-    with pytest.raises(DiskReserveTooLarge):
-        DiskReserve(8 * GIB + 1).refuse_unreachable(DATA, 9 * GIB)
+    DiskReserve(8 * GIB).refuse_too_small(DATA, 9 * GIB, 0)
+    with pytest.raises(DiskTooSmall, match="has 9 GiB in all. `disk_reserve` is 10 GiB"):
+        DiskReserve(10 * GIB).refuse_too_small(DATA, 9 * GIB, 0)
+    with pytest.raises(DiskTooSmall):
+        DiskReserve(8 * GIB + 1).refuse_too_small(DATA, 9 * GIB, 0)
+
+
+def test_a_disk_without_room_for_one_partition_is_refused() -> None:
+    DiskReserve(0).refuse_too_small(DATA, 15 << 20, 15 << 20)
+    for wanted_bytes, partition_bytes in ((0, (15 << 20) + 1), (9, 15 << 20)):
+        with pytest.raises(DiskTooSmall, match="one partition takes 15"):
+            DiskReserve(wanted_bytes).refuse_too_small(DATA, 15 << 20, partition_bytes)
 
 
 @given(
@@ -62,8 +69,8 @@ def test_an_accepted_reserve_never_holds_an_empty_disk_nor_changes_its_mind_in_b
     """Invariant: reading stops below the reserve, resumes at `enough`, and is stable between."""
     reserve = DiskReserve(wanted_bytes)
     try:
-        reserve.refuse_unreachable(DATA, size_bytes)
-    except DiskReserveTooLarge:
+        reserve.refuse_too_small(DATA, size_bytes, 0)
+    except DiskTooSmall:
         assert wanted_bytes is not None
         return
     for share in (*shares, 1.0):

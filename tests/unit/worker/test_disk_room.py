@@ -20,6 +20,7 @@ from proxy.worker.worker import (
     SPREAD_S,
     DiskRoom,
 )
+from storage.folder import Files
 
 UUID = "-12345678-1234-1234-1234-123456789abc"
 OTHER, OWN = f"eu-1-0{UUID}", f"eu-0-3{UUID}"
@@ -33,6 +34,7 @@ class Machine:
     data_dir: Path
     free_bytes: int = FULL
     members: frozenset[str] | None = frozenset()
+    partition_bytes: int = 0
     passed_s: float = 0.0
     heartbeats: int = 0
     later: list[tuple[float, str, object]] = field(default_factory=list)
@@ -59,6 +61,7 @@ class Machine:
             "eu-0",
             self.data_dir,
             DiskReserve(400),
+            self.partition_bytes,
             lambda: (1_000, self.free_bytes),
             self.ask,
             self.heartbeat,
@@ -131,10 +134,19 @@ def test_a_disk_that_takes_no_file_has_no_room_whatever_is_free(
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     machine.free_bytes, machine.members = ROOM, frozenset({OTHER})
-    monkeypatch.setattr(Path, "write_bytes", refuse)
+    monkeypatch.setattr(Files, "allocate", refuse)
     with capture_logs() as logs:
         assert machine.waited_s(at_most_s=30) == 30
     assert (logs[0]["why"], "quota" in logs[0]["remedy"]) == ("Disk quota exceeded", True)
+
+
+def test_a_disk_without_room_for_a_new_partition_leaves_it_to_others(machine: Machine) -> None:
+    machine.free_bytes, machine.members = ROOM, frozenset({OTHER})
+    machine.partition_bytes = 1 << 60
+    assert machine.waited_s(at_most_s=30) == 30
+    assert not (machine.data_dir / PROBE).exists()
+    machine.members = frozenset()
+    assert machine.waited_s() == 0
 
 
 def test_a_running_one_leaves_after_minutes_without_room_if_others_serve(machine: Machine) -> None:
