@@ -85,7 +85,7 @@ Output = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Master = Annotated[str, typer.Option(help="Spark master URL. A master that spark-submit got wins.")]
+Master = Annotated[str, typer.Option(help="Spark master URL. The master of spark-submit wins.")]
 DriverMemory = Annotated[str, typer.Option(help="Memory of Spark's Java process.")]
 
 

@@ -145,14 +145,14 @@ class AuditScope:
     at_ms: int
     own: OwnTopics
     partition_counts: Mapping[str, int] = field(default_factory=dict)
-    """Number of partitions of each target and own topic. In other topics none is checked."""
+    """Partition counts of targets and own topics. Other topics' partitions are not checked."""
     unseen: Mapping[Place, Unseen] = field(default_factory=dict)
     overdue_rules: OverdueRules | None = None
     limits: LatenessLimits = NO_LIMITS
     reading_from_ms: int | None = None
     """The time at which the audit began to read, by its own clock."""
     seen_ms: int | None = None
-    """The time at which the audit knew up to which offsets it reads, by its own clock."""
+    """The time at which the audit knew the ends of its ranges, by its own clock."""
     least_attempts: int = 1
     """The proxy makes at least this many publish attempts before it gives up a record."""
     settled_only: bool = False

@@ -309,9 +309,9 @@ class Rounds:
         audits = rows.select("audit", "result", "summary").orderBy("audit").collect()
         for one in (one for row in audits for one in json.loads(row.summary)["unverifiable"]):
             print(
-                f"Retention has deleted {ingress}, partition {one['partition']}, from offset "
-                f"{one['start']} to {one['end'] - 1} before they were read: these "
-                "records are unverifiable.",
+                f"Retention has deleted records of {ingress}, partition {one['partition']}, from "
+                f"offset {one['start']} to {one['end'] - 1} before they were read. They are "
+                "unverifiable.",
                 file=sys.stderr,
                 flush=True,
             )

@@ -52,7 +52,7 @@ MADE_OF: Final = {
     "proxy/config/default.yaml": "reference/settings.md",
     "helm/kafka-delay-proxy/values.yaml": "reference/chart.md",
 }
-"""Files from which a reference is made -> the reference, to which links to these files lead."""
+"""A file -> the reference that is made from it. Links to the file lead to this reference."""
 PLACES: Final = OUTSIDE | MADE_OF
 LINK: Final = re.compile(r"(?P<text>\[[^\]]*\])\((?P<path>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)")
 CITED: Final = re.compile(r"\bdocs/([\w/-]+\.md)(#[\w-]+)?")

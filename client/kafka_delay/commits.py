@@ -142,7 +142,7 @@ class Backlog:
             self.partitions[place.topic_partition].done(place.offset)
 
     def crowded(self, share: int = 1) -> set[Partition]:
-        """Return the partitions that reach MOST_UNDONE or MOST_REPEATED, divided by `share`."""
+        """Return the partitions that reach 1 / `share` of MOST_UNDONE or MOST_REPEATED."""
         return {
             partition
             for partition, one in self.partitions.items()

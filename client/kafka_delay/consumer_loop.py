@@ -23,15 +23,15 @@ LOOK_EVERY_S: Final = 0.02
 POLL_AT_LEAST_EVERY_S: Final = 1.0
 SETTLE_EVERY_S: Final = 1.0
 TOPICS_EVERY_S: Final = 5.0
-"""Interval of checks for recreated topics. A commit needs a check in the last SETTLE_EVERY_S."""
+"""Interval of checks for recreated topics. A commit needs one at most SETTLE_EVERY_S old."""
 FINISH_WITHIN_S: Final = 10.0
 """Time limit of the last commit if no broker answers."""
 MOST_UNSETTLED: Final = 100
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Limit for the records that wait for a handler. Retry requests are stored once they reach it."""
+"""Limit for records that wait for a handler, and for retry requests that are not stored yet."""
 MOST_WAITING: Final = 100
 MOST_HELD_BYTES: Final = 4 * 1024 * 1024
-"""Limit for a partition's failed records that wait for their next attempt in the orderly mode.
+"""Limit for a partition's failed records that wait for their next delivery attempt (`orderly`).
 
 It includes the records that are queued behind another record of their key.
 """
@@ -259,7 +259,7 @@ class ConsumerLoop:
             log.warning("the new offsets of %s were not committed: %s", sorted(starts), error)
 
     def _note_results(self, wait_s: float) -> None:
-        """Record the results of handlers. Then raise an error that ends the consumer."""
+        """Note the results of handlers. Then raise an error that ends the consumer."""
         fatal: BaseException | None = None
         for record, error in self._handling.results(wait_s):
             if error is None:

@@ -68,7 +68,7 @@ class QueueFull(NotStored, BufferError):
 
 
 class StillUnsent(ClientError):
-    """The producer was closed with unconfirmed records. The futures of these have failed."""
+    """The producer was closed with unconfirmed records. Their futures have failed."""
 
     def __init__(self, records: int, waited_s: float) -> None:
         super().__init__(

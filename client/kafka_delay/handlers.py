@@ -55,7 +55,7 @@ class Job:
     """The time at which a suspended job may begin."""
     started_s: float = 0.0
     is_dropped: bool = False
-    """Whether the partition was revoked. Then a result counts only if it ends the consumer."""
+    """Whether the partition was revoked. Then only an error that ends the consumer counts."""
 
     @property
     def partition(self) -> Partition:
@@ -79,7 +79,7 @@ class Runner(Protocol):
 
 
 def by_key(record: Received) -> Hashable:
-    """Return the record's key, or for a record without a key an object that no other record has."""
+    """Return the record's key. A record without a key gets a key that no other record has."""
     return record.read_from if record.key is None else record.key
 
 
@@ -92,8 +92,8 @@ class Handling:
     """The records that were read: queued, suspended, at work, or ended. Thread-safe.
 
     Records are handled in the order of reading.
-    A suspended record has failed, and waits for its next attempt in the orderly mode. It keeps its
-    key until then, and is handled before all other records.
+    A suspended record has failed, and waits for its next delivery attempt (`orderly` only). It
+    keeps its key until then, and is handled before all other records.
     A record queued behind another one of its key does not count as waiting. Otherwise the records
     of one key could stop the reading of all other keys.
     No handler begins while `may_begin` returns False.
@@ -243,7 +243,7 @@ class Handling:
             return job
 
     def end(self, job: Job, error: BaseException | None) -> bool:
-        """Record that a handler has ended. Return False if it had been given up."""
+        """Note that a handler has ended. Return False if it had been given up."""
         with self._changed:
             self._moved_s = self._now_s()
             was_given_up = job in self._given_up
@@ -347,8 +347,8 @@ class Handling:
     def _are_few(self) -> bool:
         """Return whether so few records wait that handlers will soon be idle.
 
-        Records of one key can keep one handler busy. So if all other handlers are busy, records
-        queued behind their key count, too.
+        Records queued behind their key can keep one handler busy. So they count, too, if all other
+        handlers are busy.
         """
         feeds_all = len(self._at_work) >= self._parallel - 1
         return len(self._ready) + (self.behind if feeds_all else 0) <= FEW_WAITING
@@ -363,8 +363,8 @@ class Handling:
             return
         self._said_s = now_s
         log.warning(
-            "for %.0f s no handler has begun or ended: %s at work, %s given up that still run, %s "
-            "records wait; give the handler's calls a time limit",
+            "for %.0f s no handler has begun or ended: %s at work, %s still running after their "
+            "timeout, %s records wait; give the handler's calls a time limit",
             now_s - self._moved_s,
             len(self._at_work),
             self.hanging,
@@ -474,7 +474,7 @@ class HandlerTasks:
             self._tasks[job].cancel()
 
     def _end(self, job: Job, jobs: Handling, task: asyncio.Task[BaseException | None]) -> None:
-        """End a job. A task that was cancelled before its first step never called its handler."""
+        """End a job. A task that was cancelled before its first step has no result."""
         del self._tasks[job]
         jobs.end(job, asyncio.CancelledError() if task.cancelled() else task.result())
         self._begin(jobs)

@@ -182,7 +182,7 @@ class DelayProducer(_Producer[Future[Receipt]]):
 
         With `transaction`, all records are stored, or no record is. The producer needs a
         `transactional.id`. The batch must end within `transaction.timeout.ms` (60 s by default).
-        If the transaction was aborted and no record caused this, a list is sent a second time. For
+        A list is sent a second time if the transaction was aborted and no record caused this. For
         example, the broker forgets a `transactional.id` that was not used for a week.
 
         Raises BatchFailed, and the errors of `transaction`.
@@ -194,7 +194,7 @@ class DelayProducer(_Producer[Future[Receipt]]):
         except (BatchFailed, TransactionFailed) as error:
             if not isinstance(records, Sequence) or not _may_be_sent_again(error):
                 raise
-            log.info("a batch is sent a second time, its transaction was aborted: %s", error)
+            log.info("a batch is sent again, because its transaction was aborted: %s", error)
             return self._send_at_once(records)
 
     def _send_at_once(self, records: Iterable[DelayedRecord]) -> list[Receipt]:

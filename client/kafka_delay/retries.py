@@ -231,7 +231,7 @@ class RetryPlan:
     signer: Signer | None = None
 
     def received(self, message: Message) -> tuple[Received, str | None]:
-        """Return a message's record, and the reason if no handler may have it.
+        """Return a message's record, and the reason why no handler may get it, or None.
 
         Retry headers count only in the retry topic. In other topics they come from other groups.
         """
@@ -260,8 +260,8 @@ class RetryPlan:
     def refusal(self, record: Received) -> str | None:
         """Return why a record of the retry topic may be forged, or None if it is genuine.
 
-        With a signing key, a record is genuine if its signature is valid. Without a key, or if the
-        record is unsigned and that is accepted, the consumer must read its first topic.
+        With a signing key, a record is genuine if its signature is valid. Without a key, and for
+        accepted unsigned records, it is genuine if the consumer reads its first topic.
         """
         if record.read_from.topic != self.retry_topic:
             return None

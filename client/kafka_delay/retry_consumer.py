@@ -167,7 +167,7 @@ class RetryConsumer(_Consumer[Handler]):
     - `handler`: a function that takes a Received. It must be thread-safe.
     - `ingress`: the proxy's ingress topic.
     - `retry_topic`, `max_attempts`: the retry topic, and the number of retries (16). Without
-      `orderly` the proxy's settings `topics.retry_prefix` and `retry` count. If you changed them,
+      `orderly` the proxy's settings `topics.retry_prefix` and `retry` apply. If you changed them,
       give the same values here. If you give a `retry_topic`, create the dead-letter topic yourself.
     - `give_up`, `ignore`, `retry`: lists of exception classes. After an exception in `give_up` the
       record becomes a dead letter without a retry. After an exception in `ignore` it counts as
@@ -217,9 +217,10 @@ class AsyncRetryConsumer(_Consumer[AsyncHandler]):
     Takes the arguments of RetryConsumer. `handler` is a coroutine function.
     A thread polls, so the consumer keeps its partitions while the loop is busy.
     A handler beyond `handler_timeout` is cancelled. It may ignore this, and still run.
-    If others cancel a task that a handler awaits, the handler has failed (AwaitedWasCancelled).
-    A handler that blocks the loop blocks all others. If no handler begins for a `handler_timeout`
-    (at least 10 s) after its timeout, the consumer leaves its group, and `run` raises HandlersHang.
+    If other code cancels a task that a handler awaits, the handler fails (AwaitedWasCancelled).
+    A handler that blocks the loop blocks all others. If no other handler begins for a
+    `handler_timeout` (at least 10 s) after it timed out, the consumer leaves its group, and `run`
+    raises HandlersHang.
     """
 
     async def run(self) -> None:
@@ -275,8 +276,8 @@ def _checked_topics(topics: object, group: object, ingress: object) -> list[str]
             _legal("topics", topic)
         if topic in {f"dlq.{group}", ingress}:
             raise ConfigRefused(
-                f"topics has {topic!r}, where this consumer's failures go, and would come again "
-                "for ever: read this topic in another group"
+                f"topics has {topic!r}, where this consumer's failures go: they would come "
+                "again for ever. Read this topic in another group"
             )
     return list(topics)
 

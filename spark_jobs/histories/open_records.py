@@ -23,7 +23,7 @@ from spark_jobs.tables import Tables
 TABLE: Final = "open"
 ALWAYS: Final = -(2**62)
 NEVER: Final = 2**62
-"""Values of `review_ms`. A lower value than ALWAYS marks a row of a portion, not judged yet."""
+"""Values of `review_ms`. A value below ALWAYS marks a row that a portion added, not judged yet."""
 _REQUEST: Final = {name: kind for name, kind in REQUESTS.items() if name not in PLACE}
 _END: Final = {name: kind for name, kind in ENDS.items() if name not in PLACE}
 OPEN: Final[Schema] = {

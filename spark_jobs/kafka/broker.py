@@ -47,13 +47,13 @@ TOKEN_OPTIONS: Final = {
     "sasl.oauthbearer.scope": "scope",
 }
 MSK_OPTIONS: Final = {"role": "awsRoleArn", "profile": "awsProfileName"}
-"""librdkafka's names, or ours. Options of Java's login modules."""
+"""librdkafka's or our names -> options of Java's login modules."""
 TEXTS: Final = {
     "ssl.ca": ("ssl.truststore.certificates", "ssl.truststore.type"),
     "ssl.certificate": ("ssl.keystore.certificate.chain", "ssl.keystore.type"),
     "ssl.key": ("ssl.keystore.key", "ssl.keystore.type"),
 }
-"""Java's names for the text and its format, by librdkafka's names without `.location` or `.pem`."""
+"""librdkafka's name without `.location` or `.pem` -> Java's names for the text and its format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ class Broker:
         return found
 
     def compacted(self, topics: Sequence[str]) -> set[str]:
-        """Return the compacted topics. Topics with settings that it may not read are left out."""
+        """Return the compacted topics. Topics whose settings may not be read are left out."""
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         found = set()
         for first in range(0, len(asked), AT_ONCE):
@@ -341,7 +341,7 @@ class Broker:
     def first_messages(
         self, starts: Mapping[Place, int], *, take_unreadable: bool = False
     ) -> dict[Place, Message]:
-        """Return the first record at or after each offset. At the end: a message with an error."""
+        """Return the first message at or after each offset: a record, or the error at the end."""
         found: dict[Place, Message] = {}
         for place, message in self.messages(starts, take_unreadable=take_unreadable):
             found.setdefault(place, message)

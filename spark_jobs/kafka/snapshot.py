@@ -163,7 +163,7 @@ class EndRange:
 
     range: Range
     has_lost: bool
-    """Whether records before the range were deleted before an audit read them."""
+    """Whether records before the range were deleted unread."""
     first_ms: int | None
     """The latest time at which the deleted records were written; None if unknown."""
     is_open: bool = False
@@ -381,8 +381,8 @@ def first_timestamps(broker: Broker, starts: Mapping[Place, int]) -> dict[Place,
 #   2. Ask for the ends of targets, dead letters and outcomes.
 #   3. Wait until all transactions with records below these ends are committed or aborted.
 #   4. Do the same for the ingress.
-# Then the ends of all records that have ended according to the positions are visible, and all
-# successors of rewritten records.
+# Then all successors of rewritten records are visible. If a record has ended according to the
+# positions, its end is visible, too.
 
 LOOK_EVERY_S: Final = 0.2
 SETTLED_WITHIN_S: Final = 60.0
@@ -475,7 +475,7 @@ def take_snapshot(
     If a transaction stays open for `wait_s` (SETTLED_WITHIN_S), its partition is read only up to
     this transaction.
     Raises `RangeRefused` if no record is selected. Raises `IngressGrew` if partitions were added
-    since step 1: ends of records in new partitions would seem to have no record.
+    since step 1. Otherwise, ends in the new partitions would seem to have no record.
     """
     wait_s = SETTLED_WITHIN_S if wait_s is None else wait_s
     own, partitions = state.own, broker.topics()

@@ -207,7 +207,7 @@ def _left(one: Range, cut: Iterable[OffsetRange]) -> Iterator[Range]:
 
 
 def _one_of_each_partition(pieces: Iterable[Range]) -> list[list[Range]]:
-    """Return groups with at most one piece of a partition, because Spark reads only one."""
+    """Return groups of pieces. Spark reads one range of a partition, so a group has at most one."""
     by_place: dict[Place, list[Range]] = {}
     for piece in pieces:
         by_place.setdefault(piece.place, []).append(piece)

@@ -119,7 +119,7 @@ def is_bare_letter(key: str, value: str, headers: str) -> str:
 
 
 def plain_hash(headers: str) -> str:
-    """Return SQL of the hash of all headers. If some may be null, the flags are hashed, too."""
+    """Return SQL of the hash of all headers. If some may be null, null flags are hashed, too."""
     nulls = f"transform({headers}, header -> header.value IS NULL)"
     return f"""
       IF(NOT arrays_overlap(({headers}).value, array(X'')),

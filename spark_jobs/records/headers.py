@@ -66,7 +66,7 @@ HOP_NUMBERS: Final = (
 HOPS: Final = (*HOP_NUMBERS, HOP_MAC)
 PURGES: Final = (PURGE, PURGE_FROM, PURGE_TO)
 SINCE_RECALLS: Final = (RECALL, *PURGES, *MOVES)
-"""Headers that a policy written before recalls existed does not know."""
+"""Headers that a policy does not know if it is older than recalls."""
 STAMPS: Final = (ORIGIN, DUE, FIRST_ORIGIN, ERROR, ERROR_DETAIL, INGRESS_KEY, CHECK)
 """Headers of deliveries and dead letters. In the ingress they request nothing."""
 

@@ -28,7 +28,7 @@ Check = tuple[str, str]
 
 
 class Piece(NamedTuple):
-    """A header of ours (or None) and error codes, for records that fulfil `holds` (SQL)."""
+    """A header to add (none if `name` is None), and error codes, if `holds` (SQL) is true."""
 
     holds: str
     name: str | None
@@ -71,7 +71,7 @@ IS_DELETION: Final = f"""
 (value IS NULL AND NOT exists(map_keys(by_name),
   name -> startswith(name, '{names.PREFIX}') AND name NOT IN {quoted(names.STAMPS)}))
 """
-"""Whether etf1's scheduler reads a record as a cancel: it has no value, no request of ours."""
+"""Whether etf1's scheduler reads a record as a cancel: no value, none of our request headers."""
 _NO_KEY: Final = (
     "header-unreadable",
     r"key IS NULL OR CAST(key AS string) RLIKE R'\A[ \t\n\r\x0B\f]*\z'",
@@ -146,8 +146,8 @@ def _karafka() -> tuple[Piece, ...]:
 
 def _rocketmq() -> tuple[Piece, ...]:
     """Return a delete, or a time with an id.
-    A level counts before seconds, seconds before milliseconds, milliseconds before an instant. The
-    instant that cloud services write must agree with the chosen time.
+    The first of these times is chosen: level, seconds, milliseconds, instant. The instant that
+    cloud services write must agree with it.
     """
     level, is_delete = _number("DELAY", SIGNED), "has(TIMER_DEL_UNIQKEY)"
     has_level = f"has(DELAY) AND ({level} IS NULL OR {level} > 0)"

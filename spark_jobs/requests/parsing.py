@@ -52,7 +52,7 @@ CONTROLS: Final = (*TAKE_BACK, *DECISIONS)
 KINDS: Final = (RECORD, names.PREPARE, *DECISIONS, *TAKE_BACK, REFUSED)
 
 CHECKS: Final = "struct<topic:string,first_ms:bigint,interval_ms:bigint,most:bigint>"
-"""Topic of check-backs, time of the first one, interval, and their largest number."""
+"""Topic of check-backs, time of the first one, interval, and how many there are at most."""
 PLACE: Final = ("partition", "offset", "timestamp_ms")
 LONGEST_ID_BYTES: Final = 256
 FIRST_MS: Final = 0
@@ -186,8 +186,8 @@ def _is_allowed(topic: str) -> str:
 
 def _target_code(topic: str, is_served: str) -> str:
     """Return SQL of the reason why a topic cannot be a target. `topic` is null if none is named.
-    `is_served`: for a topic that the proxy names after a consumer group, whether the group is
-    allowed; else null. Such a topic is reserved only if it matches the policy's `marks`.
+    `is_served`: whether the consumer group is allowed, if the proxy names the topic after a group;
+    else null. Such a topic is reserved only if it matches the policy's `marks`.
     """
     is_reserved = f"""
       NOT array_contains(policy.named, {topic}) AND (
@@ -267,7 +267,7 @@ _DUE_CODE: Final = codes_in(f"""
 - time-past: time_name = '{_AT}' AND NOT has(hop-from) AND {_PAST_MS} > policy.max_past_ms
 - delay-too-long: time_name IS NOT NULL AND NOT has(hop-from) AND {_AHEAD_MS} > policy.max_delay_ms
 """)
-"""A successor skips the checks against the past and too long delays: it was accepted before."""
+"""A successor's time may be past or too far ahead, because its predecessor was accepted."""
 _NOT_BEFORE_MS: Final = f"""
 IF(has(hop-not-before), least({digits("text(hop-not-before)")},
   try_add(timestamp_ms, greatest(policy.max_delay_ms, CAST({LONGEST_HOP_MS} AS bigint)))), NULL)
@@ -404,7 +404,7 @@ _IS_SPECIAL: Final = f"""
 (size(special_names) > 0 OR ({_OWN_ID} IS NOT NULL
   AND ({_bad_ident(f"{_OWN_ID}.value")} OR NOT {_serves("replace")})))
 """
-"""Whether the record asks for more than delivery. An id that is bad or not served counts."""
+"""Whether the record asks for more than delivery, or has an id that is bad or not served."""
 
 
 def _as(columns: Mapping[str, str]) -> Iterable[str]:

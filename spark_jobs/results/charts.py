@@ -32,7 +32,7 @@ LATE_TICKS_MS: Final = (
 )
 POINTS_PER_INCH: Final = 72
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 24, 34
-"""Margins in points. They are the same in all charts, so that equal times are below each other."""
+"""Margins in points. They are the same in all charts, so that their time axes line up."""
 ROW: Final = 30
 NO_LEGEND: Final = 6
 STYLE: Final[dict[Any, Any]] = {
@@ -48,11 +48,11 @@ STYLE: Final[dict[Any, Any]] = {
 }
 ONLY_IN_FILES: Final = re.compile(r"<metadata>.*?</metadata>|(?<=<g) id=\"[^\"]*\"", re.DOTALL)
 DECIMALS: Final = re.compile(r"(\d+\.\d\d)\d+(?![\d<])")
-"""Matches decimals of a coordinate from the third on, which nobody can see. Labels are kept."""
+"""Matches the third and later decimals of coordinates, which nobody can see, but not of labels."""
 
 
 class Width(NamedTuple):
-    """A chart's width: its name in the style sheet, its points, and the most times on its axis."""
+    """A chart's width: its name in the style sheet, its points, and the limit of time labels."""
 
     name: str
     points: int
@@ -117,7 +117,7 @@ def _draw_violations(panels: Sequence[Axes], seen: Timeline) -> None:
 
 
 class Plan(NamedTuple):
-    """A chart: its panels, stacked, with a space above each, in points."""
+    """A chart of stacked panels. `above`: the space above each panel, in points like `heights`."""
 
     title: str
     draw: Callable[[Sequence[Axes], Timeline], None]

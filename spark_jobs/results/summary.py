@@ -31,7 +31,7 @@ _OF_ARRIVED, _OF_TARGETS, _OF_STEPS = 0b011, 0b101, 0b110
 
 
 class Figures(NamedTuple):
-    """Lateness of a number of deliveries."""
+    """Lateness figures of some deliveries."""
 
     records: int
     p50_ms: int

@@ -348,9 +348,7 @@ class _Apart(NamedTuple):
 
 
 def _apart(first: DataFrame, columns: Sequence[str], materialise: Materialise) -> _Apart:
-    """Separate from the rest the records whose verdicts need other records.
-    The open records that they name go with them.
-    """
+    """Separate the records whose verdicts need other records, with the open records they name."""
     alone, asked = first.filter("NOT needs_others"), first.filter("needs_others")
     naming = "names_another"
     others = asked.select("history.*", naming).select(*columns, naming)

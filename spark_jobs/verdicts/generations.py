@@ -56,8 +56,8 @@ GENERATION: Final = {
 `prev_opener`: the opener of the generation. `overtaken_by`: the last opener, or a purge, that was
 written while the record was in mid-hop. `next_opener`: the first opener after the record, or a
 purge before that opener. `decision`: the commit, rollback or expiry of a half message. `expected`:
-for a control record: applied, missed, or either. `named`: the record that the control record meets,
-and how that ended. `ended_ms`: when the named record ended, if no other record ended it. `is_seen`:
+for a control record: applied, missed, or either. `named`: the record that the control record is
+about, and its end. `ended_ms`: when the named record ended, if no other record ended it. `is_seen`:
 whether the audit would see the outcome of the named record.
 """
 
@@ -93,8 +93,8 @@ _HITS: Final = """
   AND NOT coalesce(outcome.end = 'missed'
     AND NOT coalesce(landed.end IN ('requeued', 'rolled', 'cancelled'), false), false))
 """
-"""Whether a recall takes back the record with its subject.
-To do so, it names the record's first offset or its present one. Even a recall with the outcome
+"""Whether a recall ends the record that has the same subject.
+It does so if it names the record's first offset or its present one. Even a recall with the outcome
 `missed` may have done so, if the record was in mid-hop.
 """
 _FINDS: Final = """
@@ -105,8 +105,8 @@ _OPENED_MEANWHILE: Final = """
 IF(outcome.end = 'replaced' AND prev_opener.kind = 'recall'
   AND prev_of_id.offset > request.hop_from, prev_of_id, prev_opener)
 """
-"""The last opener that was written in mid-hop. If the record's outcome is `replaced`, no recall
-counts. Older versions of the proxy named a recall of the replacing record.
+"""The last opener that was written in mid-hop. If the record's outcome is `replaced`, a recall
+of the replacing record does not count. Older versions of the proxy named it in the outcome.
 """
 STEPS: Final = (
     {
@@ -244,7 +244,9 @@ CASE WHEN request IS NULL THEN NOT {_IS_UNREAD}
   WHEN request.known_verdict IS NULL THEN offset >= audited_from AND offset < audited_to
   ELSE request.known_verdict IN {quoted(NOT_DONE)} OR ({_BROKEN_ANEW}) END
 """
-"""SQL: whether this audit judges the record. A record judged before must be a violation now."""
+"""SQL: whether this audit judges the record.
+A record that had ended in an earlier audit is judged again only if it is a violation now.
+"""
 
 _MAY_BE_PENDING: Final = f"(request.is_blurred OR request.kind IS NULL) AND {_ENDS} = 0"
 IS_LEFT_OPEN: Final = f"""

@@ -75,8 +75,8 @@ HOPS: Final = {
 earliest time at which the first one was written. `keeps_due`: whether the first one has the same
 due. `changed_in`: the parts of the request that differ. `came_from`: the outcome of the
 predecessor, or `moved` for a move that replaced the predecessor. `from_offset`: the predecessor's
-offset, or for a commit the offset of the half message. `first_ms`: the earliest possible delivery
-of the first record of the hops, or of the last move.
+offset (the half message's, if `hop_from` names its commit). `first_ms`: the earliest possible
+delivery of the first record of the hops, or of the last move.
 """
 _FIRST_OFFSET: Final = (
     "try_cast(substring_index(IF(request.hop_from IS NULL, NULL, request.first_origin), '/', -1)"
@@ -112,7 +112,7 @@ last(IF({IS_MOVE} AND NOT {MISSED_ITS_PLACE} AND request.moved_due_ms != request
   request.timestamp_ms, NULL), true) OVER (
   PARTITION BY partition, coalesce(first_offset, -1 - offset) ORDER BY offset)
 """
-"""When the last move to another due was written: the record itself, or one of its predecessors.
+"""When the last move to another due was written. The move is the record itself or a predecessor.
 A move to the same due, such as after a pause, does not excuse lateness.
 """
 
@@ -124,7 +124,7 @@ IS_HOP: Final = f"""
 
 
 def with_hops(histories: DataFrame) -> DataFrame:
-    """Return histories of hops (with GENERATION) with HOPS."""
+    """Return histories of hops, which have GENERATION, with the columns HOPS."""
     found = histories.selectExpr("*", f"{_ENTRY_OFFSET} AS entry_offset")
     before = found.selectExpr(
         "partition",
@@ -171,7 +171,7 @@ PURGE: Final = (
 )
 """`applied_ms`: the time of the purge's outcome, or null. `targets`: a Java regular expression."""
 PENDING_FROM: Final = f"IF({IS_MOVE}, offset, coalesce(request.hop_from, decision.offset, offset))"
-"""SQL: purges at higher offsets than this one can end the record.
+"""SQL: an offset. Purges at higher offsets can end the record.
 For a move, it is the offset of the move, because the record had another due before.
 """
 
@@ -270,7 +270,7 @@ coalesce(known_key IS NOT NULL AND xxhash64(known_key) = key_hash, false)
   OR coalesce(known_ident = ident, false)
 """
 """Whether a recall's proof is right. A missing key proves nothing, even for a record without key.
-So a null key is excluded, because xxhash64 of null is a number.
+xxhash64 of null is a number, so a null key is excluded.
 """
 
 

@@ -30,7 +30,7 @@ from spark_jobs.runtime.frames import quoted
 
 VALUE: Final = re.compile(r"\{(.*?)\}", re.DOTALL)
 OF_OUTCOME: Final = "its outcome"
-"""Stands for a verdict in a table of rules: the verdict has the name of the outcome."""
+"""In a table of rules: the verdict with the name of the outcome."""
 
 
 class Rule(NamedTuple):
@@ -73,7 +73,7 @@ def sentence(text: str) -> str:
 
 
 def differences(pairs: Mapping[str, tuple[str, str]]) -> str:
-    """Return SQL of the names of pairs that differ, with commas; empty if none differs."""
+    """Return SQL of the names of pairs that differ, joined by commas; empty if none differs."""
     parts = [f"IF({one} <=> {other}, NULL, '{name}')" for name, (one, other) in pairs.items()]
     return f"concat_ws(', ', {', '.join(parts)})"
 
@@ -217,7 +217,7 @@ def _passed(time_ms: str, entry_offset: str) -> str:
 
 
 def _fired(entry_offset: str) -> str:
-    """Return SQL: whether the record fired. The offset of a half message's commit counts for it."""
+    """Return SQL: whether the record fired. For a half message, give the offset of its commit."""
     return _passed("request.fires_ms", entry_offset)
 
 
@@ -225,7 +225,7 @@ _SUPERSEDED: Final = f"""
 ({_ingested("next_opener.offset")}
   AND (next_opener.kind != 'purge' OR outcome.end = 'cancelled'))
 """
-"""Whether a later record has ended this one. A purged record may get its outcome until its due."""
+"""Whether a later record has ended this one. A purged record may have no outcome before its due."""
 _OVERDUE_HALF: Final = f"(next_opener IS NULL AND {_passed('request.expires_ms', 'offset')})"
 """Whether an undecided half message must have expired.
 The proxy writes an `expire` record, and ends the half message when it reads this record. A record
@@ -261,7 +261,7 @@ IS_ENDLESS: Final = "(must_have_ended AND deliveries = 0 AND outcomes = 0)"
 
 
 def unseen_outcome(offset: str) -> str:
-    """Return SQL of the Unseen of the partition that has the outcome for this offset."""
+    """Return SQL of the Unseen for the outcome of this offset. The origin decides the partition."""
     origin = f"concat(ingress_topic, '/', partition, '/', {offset})"
     number = f"CAST({text_key_number(origin)} % size(outcomes_unseen) AS int)"
     return f"get(outcomes_unseen, IF(size(outcomes_unseen) = 1, 0, {number}))"
@@ -465,7 +465,7 @@ END, false)
 """
 """Whether the ingress log allows this outcome for this record.
 If a record's predecessor is unknown, the cancel or record that ended it in mid-hop may be unknown,
-too. Then each outcome about this is allowed.
+too. Then `cancelled` and `replaced` are allowed.
 """
 _SUPERSEDING: Final = sentence(
     f"the next record with its id is a {{{_SUPERSEDED_BY}.kind}}"

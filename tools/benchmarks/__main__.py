@@ -64,7 +64,9 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def measure(
-    only: Annotated[str, typer.Option(help="Scenarios, with commas; the relay always runs.")] = "",
+    only: Annotated[
+        str, typer.Option(help="Scenarios, comma-separated. The relay always runs.")
+    ] = "",
     quick: Annotated[bool, typer.Option(help="Few records, to see that it works.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the report here as JSON.")] = None,
     against: Annotated[

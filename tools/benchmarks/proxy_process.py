@@ -48,7 +48,7 @@ class ProxyProcess:
             )
 
     def wait_ready(self, timeout_s: float = 60) -> None:
-        """Wait until /readyz answers 200. Raise BenchmarkError with the end of the log."""
+        """Wait until /readyz answers 200, or raise BenchmarkError with the end of the log."""
         deadline_s = time.monotonic() + timeout_s
         while self.get("/readyz")[0] != 200:
             if self._running().poll() is not None:

@@ -21,8 +21,8 @@ RATES = "10000,30000,45000"
 
 
 def measure(
-    workers: Annotated[str, typer.Option(help="Numbers of workers, with commas.")] = WORKERS,
-    rates: Annotated[str, typer.Option(help="Records/s of all workers, with commas.")] = RATES,
+    workers: Annotated[str, typer.Option(help="Numbers of workers, comma-separated.")] = WORKERS,
+    rates: Annotated[str, typer.Option(help="Records/s of all workers, comma-separated.")] = RATES,
     rounds: Annotated[int, typer.Option(help="Rounds of each rate.")] = 1,
     seconds: Annotated[int, typer.Option(help="Length of each stream.")] = 45,
 ) -> None:

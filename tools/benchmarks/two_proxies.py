@@ -46,7 +46,7 @@ class Scenario:
 
 def measure(
     other: Annotated[str, typer.Argument(help="The other proxy's command.")],
-    only: Annotated[str, typer.Option(help="Scenarios, with commas.")] = "",
+    only: Annotated[str, typer.Option(help="Scenarios, comma-separated.")] = "",
     rounds: Annotated[int, typer.Option(help="Rounds of each. 0: the usual number.")] = 0,
 ) -> None:
     """Print the figures of this checkout's proxy and of another one, and their ratios."""

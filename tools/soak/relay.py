@@ -16,8 +16,8 @@ STARTED_WITHIN_S: Final = 60
 
 class Relay:
     """Relay before one broker. Each chunk of bytes is delayed by `delay_s`. With `is_refusing`, new
-    connections are closed immediately. Bytes move in the directions whose events, `to_broker` and
-    `to_client`, are set. In the other direction they are buffered."""
+    connections are closed immediately. Bytes move in a direction while its event (`to_broker` or
+    `to_client`) is set. Otherwise they are buffered."""
 
     def __init__(self, broker_port: int) -> None:
         self.broker_port, self.port = broker_port, 0
@@ -114,7 +114,7 @@ class Relays:
         self._by_node[node].delay_s = delay_s
 
     def half_open(self, node: int, *, is_answered: bool) -> None:
-        """Let bytes move in one direction only until `heal`, which cuts these connections."""
+        """Stop the bytes in one direction. `heal` cuts these connections."""
         relay = self._by_node[node]
         stopped = relay.to_broker if is_answered else relay.to_client
         self._loop.call_soon_threadsafe(stopped.clear)

@@ -37,15 +37,15 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def compare(
-    peers: Annotated[str, typer.Option(help="Schedulers, with commas.")] = ",".join(PEERS),
-    only: Annotated[str, typer.Option(help="Scenarios, with commas.")] = ",".join(SCENARIOS),
+    peers: Annotated[str, typer.Option(help="Schedulers, comma-separated.")] = ",".join(PEERS),
+    only: Annotated[str, typer.Option(help="Scenarios, comma-separated.")] = ",".join(SCENARIOS),
     results: Annotated[
         Path,
         typer.Option(help="Folder of JSON results. Results that exist are not measured again."),
     ] = Path("peers-results"),
     quick: Annotated[bool, typer.Option(help="Few records, to see that it works.")] = False,
     markdown: Annotated[bool, typer.Option(help="Measure nothing, only print the tables.")] = False,
-    folder: Annotated[Path | None, typer.Option(help="Folder of servers' data, kept.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Keep servers' data in this folder.")] = None,
 ) -> None:
     """Drive the same loads through each peer in turn, each on a broker of its own.
 

@@ -46,7 +46,7 @@ class RocketDriver:
             self._next(lines)
 
     def send(self, announce: Announce, load: Load) -> Loaded:
-        """Send a whole load, and resend refused records. Run in a process of its own."""
+        """Send a whole load, and resend refused records. A Job runs this in its own process."""
         low_ms, high_ms = load.delay_ms
         numbers = (load.count, low_ms, high_ms, load.anchor_ms or 0, load.rate_per_s or 0)
         more = (load.value_bytes, load.seed)

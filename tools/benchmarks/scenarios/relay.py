@@ -1,4 +1,4 @@
-"""Scenario relay: the yardstick, a consumer and producer with new headers. It uses the proxy's
+"""Scenario relay, the yardstick: a consumer and producer pass records on. It uses the proxy's
 records, client and settings, without delay, schedule or transactions. The results of the other
 scenarios are shown as ratios to the relay's rate, because ratios are valid on other machines."""
 

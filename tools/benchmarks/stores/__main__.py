@@ -33,9 +33,9 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def compare(
-    only: Annotated[str, typer.Option(help="Scenarios, with commas.")] = ",".join(USUAL),
-    kinds: Annotated[str, typer.Option(help="Kinds of store, with commas.")] = ",".join(KINDS),
-    bodies: Annotated[str, typer.Option(help="Sizes of bodies in bytes, with commas.")] = ",".join(
+    only: Annotated[str, typer.Option(help="Scenarios, comma-separated.")] = ",".join(USUAL),
+    kinds: Annotated[str, typer.Option(help="Kinds of store, comma-separated.")] = ",".join(KINDS),
+    bodies: Annotated[str, typer.Option(help="Body sizes in bytes, comma-separated.")] = ",".join(
         map(str, BODIES_BYTES)
     ),
     large: Annotated[bool, typer.Option(help="Also 10 million pending records.")] = False,

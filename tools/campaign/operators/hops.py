@@ -39,7 +39,7 @@ def successor_lost(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "missing"), sides=[(after.origin, "none")])
 
 
-@add("A successor is lost, and was delivered", _goes_on_to_its_end)
+@add("A successor was delivered, and its ingress record is lost", _goes_on_to_its_end)
 def successor_aborted(t: Planting, one: Ended) -> Planted:
     after = _went_on(t, one)
     t.contents.remove(after.record)
@@ -97,7 +97,7 @@ def successor_headers_changed(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "altered"))
 
 
-@add("A successor has another due, and is delivered by it", _goes_on_to_its_end)
+@add("A successor has another due, and is delivered with it", _goes_on_to_its_end)
 def successor_due_changed(t: Planting, one: Ended) -> Planted:
     after = _went_on(t, one)
     due = b"%d" % (after.due_ms - 1)
@@ -158,7 +158,7 @@ def successor_first_origin_changed(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "altered"))
 
 
-@add("A successor was changed by somebody without the key, and delivered", _goes_on_to_its_end)
+@add("A successor was changed without the signing key, and delivered", _goes_on_to_its_end)
 def successor_forged(t: Planting, one: Ended) -> Planted:
     after = _went_on(t, one)
     after.record.value = after.delivery.value = b"forged"
@@ -206,7 +206,7 @@ def _was_overtaken(t: Planting, one: Ended) -> bool:
     return between and is_first and one.ident is not None and one.end in {"cancelled", "replaced"}
 
 
-@add("A record taken back while it was rewritten is delivered", _was_overtaken)
+@add("A record is delivered, though it was cancelled or replaced in mid-hop", _was_overtaken)
 def overtaken_and_delivered(t: Planting, one: Ended) -> Planted:
     t.contents.remove(one.outcome)
     t.deliver(one, max(one.outcome.timestamp_ms, one.wanted_ms))
