@@ -91,8 +91,7 @@ class Storyteller:
         if history.delivery is not None:
             yield self._delivered(history, history.delivery)
         elif history.end is not None:
-            where, detail = ending(history, history.end)
-            yield Step(history.end.timestamp_ms, history.end.what, where, detail, history.origin)
+            yield _ended(history, history.end, trace)
         elif trace.is_whole and _may_wait(history):
             yield self._pending(history)
 
@@ -188,6 +187,18 @@ def _last_hop(history: History, trace: Trace) -> History:
             break
         history = by_origin[history.successor]
     return history
+
+
+def _ended(history: History, end: End, trace: Trace) -> Step:
+    """Return the step of an outcome. A move has the time and due of the record that it wrote,
+    because that record may be delivered before the outcome is written."""
+    where, detail = ending(history, end)
+    time_ms, due_ms = end.timestamp_ms, None
+    if end.is_move:
+        moved = next((one for one in trace.histories if one.origin == end.next_origin), None)
+        if moved is not None and moved.record is not None:
+            time_ms, due_ms = min(time_ms, moved.record.timestamp_ms), due_ms_of(moved)
+    return Step(time_ms, end.what, where, detail, history.origin, due_ms)
 
 
 def _may_wait(history: History) -> bool:

@@ -30,6 +30,19 @@ def test_a_moved_record_is_followed_from_its_first_origin_to_its_end(site: Trace
     assert all(site.story(origin) == story for origin in (second, third))
 
 
+def test_a_move_stands_before_a_delivery_that_its_outcome_follows(site: TracedSite) -> None:
+    first = site.ingest(topic="orders", delay="1h")
+    site.passes(HOUR_MS // 2)
+    second = site.moving(first, site.now_ms - 1)
+    site.delivered(second, late_ms=500)
+    site.passes(100)
+    site.replaced_by_move(first, second)
+    story = site.story(first)
+    assert told(story) == ["ingested", "replaced", "delivered"]
+    assert step(story, "replaced").due_ms == START_MS + HOUR_MS // 2 - 1
+    assert step(story, "delivered").late_ms == 501
+
+
 def test_what_came_too_late_to_take_a_place_has_a_story_of_its_own(site: TracedSite) -> None:
     first = site.ingest(topic="orders", delay="1h")
     site.passes(HOUR_MS // 2)

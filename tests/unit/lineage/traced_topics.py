@@ -150,10 +150,15 @@ class TracedSite:
         delivery = self._delivery(origin)
         assert delivery is not None
         after = self.moving(origin, deliver_at_ms, commit)
+        self.replaced_by_move(origin, after)
+        return after
+
+    def replaced_by_move(self, origin: Origin, after: Origin) -> None:
+        delivery = self._delivery(origin)
+        assert delivery is not None
         ident, due_ms = delivery.header("timer-id"), delivery.due_ms
         ended = Outcome(origin.offset, REPLACED, due_ms, ident, MOVED, after.offset)
         self._outcome(ended)
-        return after
 
     def moved_too_late(self, origin: Origin, deliver_at_ms: int) -> Origin:
         late = self.moving(origin, deliver_at_ms)
