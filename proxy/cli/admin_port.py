@@ -172,7 +172,9 @@ def missing_in(said: Answer) -> dict[str, str]:
         one["instance"]: f"{plain(one['instance'])} did not answer. {plain(one['reason'])}"
         for one in said["unanswered"]
     }
-    return silent or {"The group": "Some partitions recover or move to another instance."}
+    return silent or {
+        "The group": "Some partitions recover or move to another instance, or no broker answers."
+    }
 
 
 def say_silent(silent: Mapping[str, str]) -> None:
@@ -184,7 +186,7 @@ def say_silent(silent: Mapping[str, str]) -> None:
 def refuse_silent(silent: Mapping[str, str]) -> None:
     """Raise InstanceSilent if an instance did not answer."""
     if silent:
-        raise InstanceSilent("Not every instance has answered. " + " ".join(silent.values()))
+        raise InstanceSilent("The answer is not complete. " + " ".join(silent.values()))
 
 
 def address_of(admin: AdminSettings) -> str:

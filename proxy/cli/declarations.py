@@ -16,7 +16,7 @@ import typer
 import yaml
 
 from proxy.cli.terminal import WithBroker, option, say
-from proxy.config.settings import Settings
+from proxy.config.settings import Settings, TopicSettings
 from proxy.kafka.access import Right, addressed, grant_line, group_right, transactional_right
 from proxy.kafka.topics import ENOUGH, changes_topic, own_topics, replication_for
 
@@ -41,6 +41,7 @@ class Role(StrEnum):
     RETRY_CONSUMER = "retry-consumer"
     HALF_MESSAGES = "half-messages"
     WATCH = "watch"
+    DEAD_LETTERS = "dead-letters"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class Asked(WithBroker):
 
     role: Role = option(
         "The user: the proxy; a producer of requests; a RetryConsumer; a producer of half "
-        "messages with its check-backs; `watch`.",
+        "messages with its check-backs; `watch`; the commands of `dead-letters`.",
         "--for",
         default=Role.PROXY,
     )
@@ -57,7 +58,9 @@ class Asked(WithBroker):
         "For the proxy: a target, or `orders.*` for all that begin with `orders.`. For others: a "
         "topic that they read. Repeatable."
     )
-    group: str | None = option("The consumer group of a RetryConsumer, or of check-backs.")
+    group: str | None = option(
+        "The consumer group of a RetryConsumer, of check-backs, or of dead letters."
+    )
     principal: str | None = option("The user's name. Default: `sasl.username`, or NAME.")
     notation: Notation = option(
         "kafka: kafka-acls.sh. strimzi: a KafkaUser. terraform: kafka_acl of Mongey/kafka.",
@@ -84,6 +87,8 @@ def rights_of(
         return list(_of_proxy(settings, topics))
     if role is Role.PRODUCER:
         return [Right("Write", "topic", ingress)]
+    if role is Role.DEAD_LETTERS:
+        return _of_dead_letters(settings.topics, group)
     if not topics:
         raise typer.BadParameter(f"{role} reads topics: name them with --topic")
     reads = [right for topic in topics for right in _on(topic, "Read")]
@@ -112,6 +117,17 @@ def _of_proxy(settings: Settings, targets: Sequence[str]) -> Iterator[Right]:
         yield from _on(f"{prefix}*", "Write", "DescribeConfigs", *may_create)
     yield group_right(settings)
     yield transactional_right(settings)
+
+
+def _of_dead_letters(topics: TopicSettings, group: str | None) -> list[Right]:
+    """Return the rights to list and replay the letters of the proxy, or of a consumer group."""
+    letters = topics.dead_letters_of(group)
+    return [
+        *_on(letters, "Read"),
+        *_on(topics.replay_marks_of(letters), "Read", "Write", "Create"),
+        *_on(topics.ingress, "Read", "Write"),
+        Right("Write", "transactional-id", topics.replay_id_of(letters)),
+    ]
 
 
 def _on(topic: str, *operations: str) -> list[Right]:

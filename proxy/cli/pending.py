@@ -355,8 +355,10 @@ def _place(record: Found) -> tuple[int, int, int]:
 def _row(record: Found) -> list[str]:
     size_bytes = record.get("bytes")
     attempt = f" {record['attempt']}" if record.get("attempt") else ""
-    why = record.get("reason")
-    reason = f": waits for its next publish attempt, because {why}" if why else ""
+    reason = ""
+    if record.get("why") == "requeued":
+        why = record.get("reason") or "`trace` shows the reason (the worker has restarted since)"
+        reason = f": waits for its next publish attempt: {why}"
     return [
         *("" if ms is None else shown_time(ms) for ms in (record["fires"], record["due"])),
         *(plain(record[name]) for name in ("target", "id", "origin")),

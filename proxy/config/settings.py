@@ -82,6 +82,10 @@ class TopicSettings(Section):
     def never_targets(self) -> tuple[str, ...]:
         return (*self.own, self.audit, self.changes, self.replay_marks)
 
+    def dead_letters_of(self, group: str | None) -> str:
+        """Return the topic of the records that `group` gave up. None: of the proxy's letters."""
+        return self.dead_letters if group is None else self.dlq_prefix + group
+
     @property
     def replay_marks(self) -> str:
         """Return the topic of marks, which say which dead letters were replayed. The topic is
@@ -90,6 +94,11 @@ class TopicSettings(Section):
 
     def replay_marks_of(self, dead_letters: str) -> str:
         return f"{dead_letters}.replayed"
+
+    def replay_id_of(self, dead_letters: str) -> str:
+        """Return the transactional id of all replays of these letters. A later replay fences an
+        earlier one."""
+        return f"{dead_letters}.replay"
 
     @model_validator(mode="after")
     def _consistent(self) -> "TopicSettings":

@@ -221,10 +221,9 @@ class DeadLetterTopics:
         self.settings, self.group, self._after_poll = settings, group, after_poll
         self.connection = Connection(settings)
         topics = settings.topics
-        self.name = topics.dead_letters if group is None else topics.dlq_prefix + group
+        self.name = topics.dead_letters_of(group)
         self.marks_name = topics.replay_marks_of(self.name)
-        self.transactional_id = self.name + ".replay"
-        """All replays from this topic use this id, so a later replay fences an earlier one."""
+        self.transactional_id = topics.replay_id_of(self.name)
         self._letter_of = (Letter if group is None else GroupLetter).of
         try:
             described = self.connection.describe_topic(self.name, "Read")

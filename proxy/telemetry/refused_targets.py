@@ -16,6 +16,13 @@ LOGGED_EVERY_MS: Final = MINUTE_MS
 MOST_TARGETS: Final = 200
 """Limit of pairs of target and reason. All further targets share one entry for each reason."""
 
+REMEDIES: Final = {
+    "target-unknown": "create the topic: its records wait for it",
+    "not-authorised": "grant the right that kafka-delay-proxy rights --topic prints, or create the "
+    "topic",
+}
+RUNBOOK: Final = "see docs/operations/runbook.md#delayproxyrequeues"
+
 log = structlog.get_logger(__name__)
 
 
@@ -78,6 +85,7 @@ class RefusedTargets(Collector):
                 reason=code,
                 detail=detail,
                 next_attempt_in_s=max(0, again_ms - now_ms) // 1000,
+                remedy=REMEDIES.get(code, RUNBOOK),
             )
 
     def now(self) -> tuple[RefusedTarget, ...]:

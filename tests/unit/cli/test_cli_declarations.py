@@ -38,6 +38,22 @@ def test_the_rights_of_the_proxy_are_the_lines_of_the_page(call: Call) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("chosen", "letters"), [((), "timer.dead-letters"), (("--group", "g"), "dlq.g")]
+)
+def test_the_rights_of_the_commands_for_dead_letters(
+    call: Call, chosen: tuple[str, ...], letters: str
+) -> None:
+    words = ("--for", "dead-letters", "--principal", "p", *chosen, *SECURED)
+    allow, change = f"{KAFKA} --allow-principal User:p", "--operation Read --operation Write"
+    assert printed(call, "rights", *words).splitlines() == [
+        f"{allow} --operation Read --topic {letters}",
+        f"{allow} {change} --operation Create --topic {letters}.replayed",
+        f"{allow} {change} --topic timer.ingress",
+        f"{allow} --operation Write --transactional-id {letters}.replay",
+    ]
+
+
 def test_settings_name_the_targets_and_decide_about_create(call: Call) -> None:
     chosen = ("--set", "targets.allow=a, b.*", "--set", "topics.create=false")
     out = printed(call, "rights", *chosen)

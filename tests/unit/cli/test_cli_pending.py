@@ -71,7 +71,7 @@ def test_how_many_wait_is_the_sum_over_all_instances(call: Call, admin: str) -> 
     assert (said["others"], said["partitions"]) == (0, [0, 1, 2])
     assert said["partitions_twice"] == [0, 1, 2]
     assert (said["partitions_missing"], [*said["silent"]]) == (None, ["127.0.0.1:1"])
-    assert "Not every instance has answered." in err
+    assert "The answer is not complete." in err
     shown = call("pending", *both)[1]
     assert "18 records are pending. Partitions covered: 0, 1, 2." in shown
     assert "Counted more than once: 0, 1, 2. Is an instance named twice" in shown
@@ -85,7 +85,7 @@ def test_an_instance_that_does_not_answer_is_named_and_the_others_are_shown(
     code, out, err = call("pending", "list", "--admin", "127.0.0.1:1", "--admin", admin, "--json")
     said = json.loads(out)
     assert (code, len(said["records"]), [*said["silent"]]) == (1, 6, ["127.0.0.1:1"])
-    assert "Not every instance has answered. No proxy answers at http://127.0.0.1:1" in err
+    assert "The answer is not complete. No proxy answers at http://127.0.0.1:1" in err
 
 
 def test_a_filter_that_cannot_be_read_is_said_with_the_reason(call: Call, admin: str) -> None:
