@@ -35,7 +35,7 @@ class BrokerUnreachable(ProxyError):
 
 
 class BrokerLate(BrokerUnreachable):
-    """Kafka does not answer in time, e.g. without a leader or controller."""
+    """Kafka does not answer in time, e.g. because it has no leader or controller."""
 
     def __init__(self, bootstrap: str, detail: str) -> None:
         ProxyError.__init__(

@@ -47,8 +47,8 @@ MOST_BODY_BYTES: Final = 65_536
 MOST_DIGITS: Final = 18
 SCRAPES_AT_ONCE: Final = 4
 DISCARDS_AT_ONCE: Final = 2
-"""After a refusal, a part of the unread body is read and dropped, so that the client reads the
-refusal. This happens for at most so many requests at the same time."""
+"""After a refusal, a part of the unread body is read and dropped, because some clients read no
+reply while they send. This is done for at most this many requests at the same time."""
 MOST_DISCARDED_BYTES: Final = 1_048_576
 DISCARD_WITHIN_S: Final = 2.0
 ALWAYS_SENT: Final = {

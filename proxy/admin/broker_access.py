@@ -109,7 +109,8 @@ class BrokerAccess:
     def cancel(
         self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float
     ) -> ControlResult:
-        """Write a cancel. If `partition` is None, choose it by `key`, or without a key by id."""
+        """Write a cancel. If `partition` is None, choose it by `key`. If there is no key, choose it
+        by the id."""
         at = BY_KEY if partition is None else partition
         request = Request([(CANCEL, ident)], ident if key is None else key, b"", at)
         if "cancel" not in self._settings.requests.serve:
@@ -127,7 +128,7 @@ class BrokerAccess:
         return self.move_all([record], wait_s)[0]
 
     def move_all(self, records: Sequence[OutgoingRecord], wait_s: float) -> list[ControlResult]:
-        """Write moves together. If a write fails, some moves may be written, and count."""
+        """Write moves together. If a write fails, some moves may be written, and take effect."""
         signer, _ = self._signer()
         return self._write_and_wait(
             [
@@ -193,8 +194,9 @@ class BrokerAccess:
             except Problem as refused:
                 if not origins:
                     raise
-                written = f"{', '.join(origins)} are written, and count. Call again for the others"
-                raise Problem(503, "broker", f"{refused} {written}.") from None
+                written = f"{', '.join(origins)} are written, and take effect."
+                again = "Call again for the others."
+                raise Problem(503, "broker", f"{refused} {written} {again}") from None
         return origins
 
     def pause(self, pattern: str) -> None:
@@ -211,8 +213,8 @@ class BrokerAccess:
     def limit(self, pattern: str, limit: TargetLimit | None) -> None:
         """Set a rate cap, a rule for overdue records, or both. None clears them.
 
-        Audits read the rule from a record of its own. This record is written first, because audits
-        must know the rule before the rule ends records."""
+        Audits read the rule from a second record. It is written first, because audits must know the
+        rule before the rule ends records."""
         if limit is None:
             self._set(LIMITS, pattern, None)
             return

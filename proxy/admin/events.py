@@ -177,7 +177,7 @@ class Snapshots:
 
 
 def held(targets: Iterable[str], paused: Sequence[str]) -> list[str]:
-    """Return the targets that patterns of paused targets fit."""
+    """Return the targets that match a paused pattern."""
     return [target for target in targets if any(fnmatchcase(target, one) for one in paused)]
 
 

@@ -125,7 +125,8 @@ class Pending(WithPartitions):
     by_target: dict[str, Count]
     others: Count = Field(
         description="Pending records of all targets that are not in `by_target`, which has the "
-        "1,000 largest. An ingress partition counts up to 10,000 targets by name."
+        "1,000 largest. If an ingress partition has over 10,000 targets, some large ones may be "
+        "among the others."
     )
 
 
@@ -147,7 +148,8 @@ class PendingByTime(WithPartitions):
     )
     paused: Count = Field(
         description="Counted records of paused targets. They are not delivered before a resume, "
-        "even if their bucket ends earlier. Once due, they count in a later bucket."
+        "even if their bucket ends earlier. When such a record becomes due, it moves to a later "
+        "bucket."
     )
     counted_all: bool = Field(
         True, description="Only with `target`. False if time ran out before all were counted."
@@ -449,7 +451,7 @@ class WorkersLimit(Answer):
 
 
 class Limits(WorkersLimit):
-    """Limits in the order in which patterns are tried. The first pattern that fits counts."""
+    """Limits in the order in which patterns are tried. The first matching pattern applies."""
 
     limits: list[ShownLimit]
 
@@ -484,8 +486,8 @@ class Purged(WithPartitions):
     due_to: int | None
     dry_run: bool
     records: int = Field(
-        description="Matching pending records, counted before the purge. With times they are "
-        "counted one by one, for at most 20 s."
+        description="Matching pending records, counted before the purge. With `due_from` or "
+        "`due_to` they are counted one by one, for at most 20 s."
     )
     counted_all: bool = Field(description="False if time ran out before all were counted.")
     purges: list[str] = Field(
@@ -527,8 +529,8 @@ class LetterTopic(Answer):
     topic: str
     group: str | None
     offsets: int | None = Field(
-        description="Number of offsets in the topic, at least the number of letters. Null if the "
-        "broker does not tell."
+        description="Number of offsets in the topic. The number of letters may be lower. Null if "
+        "the broker does not tell."
     )
 
 
@@ -547,7 +549,7 @@ class Mark(Answer):
 
 
 class LetterHead(Answer):
-    """The fields of a dead letter that lists show, too."""
+    """The fields of a dead letter that are also in lists."""
 
     partition: Count
     offset: Count
@@ -569,8 +571,8 @@ class ListedLetter(LetterHead):
     """A dead letter in a list."""
 
     key: str | None = Field(
-        description="The first 200 bytes of the key. Null without the right to read contents, like "
-        "the `detail` of a consumer group's letter."
+        description="The first 200 bytes of the key. Null if the caller may not read contents. "
+        "Then the `detail` of a consumer group's letter is null, too."
     )
     bytes: int | None = Field(description="Size of the value. Null without a value.")
 
@@ -642,7 +644,7 @@ class ReplayedTarget(Answer):
 
 
 class LeftLetters(Answer):
-    """Letters not replayed for one reason. `detail` and `first` describe the first letter."""
+    """Letters not replayed, for the same reason. `detail` and `first` describe the first letter."""
 
     reason: str
     letters: Count

@@ -85,7 +85,7 @@ def resume(
     gets a share of the rate, at least one record a second. If several resumed patterns fit a
     target, the last resume counts. A pattern that is not paused may be resumed, too. That sets or
     removes its rate. A new pause removes the rate, and pauses each queued record when its turn
-    comes. Places in the queue that pass while no proxy runs move to its end.
+    comes. If no proxy runs at a record's turn, the record moves to the end of the queue.
     """
     site.broker.resume(pattern, per_second)
 
@@ -163,7 +163,7 @@ def set_workers_limit(site: SiteOf, body: models.RateBody) -> models.WorkersLimi
     """Set the rate cap of each worker over all targets.
 
     The cap counts for all instances and outlives restarts. It replaces the setting
-    `release.max_per_second`, lower or higher.
+    `release.max_per_second`, and may be lower or higher.
     """
     return _limit_workers(site, body.per_second)
 
@@ -196,10 +196,10 @@ def _of_each_worker(site: Site) -> dict[str, Any]:
 def set_limit(site: SiteOf, pattern: PatternPart, body: models.LimitBody) -> models.LimitSet:
     """Set a rate cap, a rule for overdue records, or both, for the targets of a pattern.
 
-    The limit counts for all instances and outlives restarts. It replaces cap and rule that were
-    set for this pattern before, and comes before the settings. If several patterns fit a target, a
-    pattern without wildcards counts, else the longest. Caps and rules are looked up separately. At
-    most 1,000 patterns can have limits.
+    The limit counts for all instances and outlives restarts. It replaces the earlier cap and
+    rule of this pattern, and has precedence over the settings. If several patterns fit a target,
+    the pattern without wildcards applies, else the longest pattern. Caps and rules are looked up
+    separately. At most 1,000 patterns can have limits.
     """
     known = _limits_set(site)
     if pattern not in known and len(known) >= MOST_LIMITS:
@@ -253,10 +253,10 @@ def purge(
 ) -> models.Purged:
     """End the pending records of some targets without delivery.
 
-    A purge ends records written before it whose target and due match. One call counts for all
-    partitions and instances. After a reply with `applied` none of these records is delivered.
-    Their outcomes follow, at most 300 in each transaction: `cancelled`, with the purge's origin in
-    `detail`. Undecided half messages do not end.
+    A purge ends the records with matching target and due that were written before it. One call
+    counts for all partitions and instances. After a reply with `applied` none of these records is
+    delivered. Their outcomes follow, at most 300 in each transaction: `cancelled`, with the purge's
+    origin in `detail`. Undecided half messages do not end.
     """
     due_to_ms = LATEST_MS if body.due_to is None else body.due_to
     asked = Purge(body.targets, body.due_from or 0, due_to_ms)
@@ -307,15 +307,16 @@ def skip_batch(site: SiteOf, body: models.SkipBody) -> models.Skipped:
     """Skip a record batch of the ingress that cannot be read.
 
     Each of its records becomes a dead letter without content (`record-unreadable`). Reading
-    continues after the batch. A skip counts for all instances and is permanent. Only the batch at
-    which reading from the committed offset fails can be skipped. 409 `readable`: the partition can
-    be read. 409 `other-batch`: reading fails at another offset.
+    continues after the batch. A skip counts for all instances and is permanent. Only one batch can
+    be skipped: the batch at which reading from the committed offset fails. 409 `readable`: the
+    partition can be read. 409 `other-batch`: reading fails at another offset.
     """
     batch = site.broker.unreadable_batch(body.partition)
     if batch is None:
         detail = (
             f"Partition {body.partition} can be read from its committed offset, so there is no "
-            "batch to skip. If reading fails further on, commit the records before the batch first."
+            "batch to skip. If reading fails further on, the records before the batch must be "
+            "committed first."
         )
         raise Problem(409, "readable", detail)
     if batch.base != body.offset:

@@ -157,8 +157,8 @@ class Importing(Moving):
 
     dry_run: bool = flag("Check the whole export against the new cluster, without a change.")
     allow_twice: bool = flag(
-        "Import into the ingress that was exported, or a second export of the same group. Records "
-        "in both are delivered twice."
+        "Allow an import into the exported ingress, or of a second export of the same group. "
+        "Records in both are delivered twice."
     )
 
 

@@ -1,6 +1,7 @@
 """A script that runs a command and ends it when the parent process is gone.
 
-It imports nothing of the proxy. Polling the parent's id works on Linux and macOS, and after a kill.
+It imports nothing of the proxy. It polls the parent's id, because that works on Linux and macOS,
+and also if the parent was killed.
 """
 
 import os

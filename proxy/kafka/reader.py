@@ -78,8 +78,8 @@ class RangesReading:
             if message.error() is None:
                 yield from self._take(place, message)
             elif place not in self.left:
-                # Raised only if no record comes: the user may lack the right to the group's
-                # coordinator, which a reader does not need.
+                # This error is raised only if no record comes. It may be a missing right to the
+                # group's coordinator, which a reader does not need.
                 if message.topic() is None:
                     self._trouble = message.error()
             else:
@@ -304,8 +304,8 @@ class IngressLookup:
             log.warning("ingress not readable for now", error=error.str())
 
     def _jump_over(self, error: KafkaError, base: int, wanted: deque[int]) -> None:
-        """Drop the consumer, so that a new one reads from the first wanted offset. Its error shows
-        whether the batch at `base` contains this offset, or the offset has no record."""
+        """Drop the consumer, so that a new one reads from the first wanted offset. The error
+        of a new consumer shows whether the offset is in the batch at `base`, or has no record."""
         is_certain = self._assignments == 1 and self._position == wanted[0]
         self.close()
         if is_certain and base > wanted[0]:
@@ -315,7 +315,7 @@ class IngressLookup:
 
     def _check_passed_over(self, wanted: deque[int]) -> None:
         """Find out whether the first wanted record is gone, or the consumer returned records from
-        before a jump. A new consumer has made no jump, so it passes over missing records only."""
+        before a jump. A new consumer has made no jump, so it leaves out only missing records."""
         if self._drop_deleted(wanted):
             return
         if self._assignments == 1:

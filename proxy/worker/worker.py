@@ -51,7 +51,8 @@ LEAVE_AFTER_S: Final = 120.0
 SPREAD_S: Final = 120
 """Instances whose disks fill together leave at different times, spread over this interval."""
 ALONE_FACTOR: Final = 10
-"""An instance that began without room, because it was alone, stays this many times as long."""
+"""An instance that was alone may begin on a full disk. Then it waits this many times as
+long before it leaves."""
 PROBE: Final = ".room"
 PROBE_BYTES: Final = 4096
 
@@ -105,7 +106,7 @@ class DiskRoom:
             self._sleep(LOOK_EVERY_S)
 
     def must_leave(self, *, is_full: bool) -> bool:
-        """Return whether another instance should serve, since a full disk has paused reading for
+        """Return whether another instance should serve, because a full disk has paused reading for
         long."""
         now_s = self._now_s()
         if now_s < self._looked_s + LOOK_EVERY_S:
@@ -169,7 +170,7 @@ builds its memory anew."""
 LOSSES: Final = (SessionLost, KafkaException, StorageError)
 ONCE_RUN: Final = (*LOSSES, BrokerRefused, SecretUnreadable)
 """After its first lost session a worker also waits for a missing right, and for the file of a
-secret. Before that, they end the worker."""
+secret. Before that, a missing right or file ends the worker."""
 SWITCH_S: Final = 0.0005
 """Python's default of 5 ms would delay the commit thread by about a whole commit."""
 

@@ -31,7 +31,7 @@ def purge(monkeypatch: pytest.MonkeyPatch, failing: int) -> Problem:
 def test_a_purge_that_lacks_a_partition_says_which_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(purge(monkeypatch, failing=2)) == (
         "The broker does not do it: no leader. timer.ingress/0/7, timer.ingress/1/7 are written, "
-        "and count. Call again for the others."
+        "and take effect. Call again for the others."
     )
 
 
