@@ -119,7 +119,8 @@ class Committed:
     next_offset: int
     """The next ingress offset to ingest."""
     distrusted: int = -1
-    """A folder whose `covered` is at most this predates the watermark's reset, and is put aside."""
+    """A folder with a `covered` of at most this is older than the watermark's reset. It is put
+    aside."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,9 +194,9 @@ class BrokerAccess:
             except Problem as refused:
                 if not origins:
                     raise
-                written = f"{', '.join(origins)} are written, and take effect."
-                again = "Call again for the others."
-                raise Problem(503, "broker", f"{refused} {written} {again}") from None
+                done = ", ".join(origins)
+                written = f"{done} are written, and take effect. Call again for the others"
+                raise Problem(503, "broker", f"{refused} {written}.") from None
         return origins
 
     def pause(self, pattern: str) -> None:

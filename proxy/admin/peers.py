@@ -154,8 +154,8 @@ class _Call:
             connection.close()
 
     def wait(self, until_s: float) -> str:
-        """Wait for the reply. Return an empty text, or why there is none. If it is late, shut down
-        its socket, so that the call ends at once."""
+        """Wait for the reply. Return an empty text, or why there is no reply. If it is late, shut
+        down its socket, so that the call ends at once."""
         if self._done.wait(max(0.0, until_s - time.monotonic())):
             return self.failure
         if (opened := self._socket) is not None:
@@ -369,7 +369,8 @@ class _Refreshed:
         self._thread: threading.Thread | None = None
 
     def value(self, within_s: float) -> Any:
-        """Return the newest value. Wait for the first one for `within_s`, and else return None."""
+        """Return the newest value. Wait up to `within_s` for the first one. Return None if it does
+        not come."""
         with self._lock:
             is_old = time.monotonic() - self._read_s > FACTS_FOR_S
             if is_old and self._thread is None:

@@ -70,8 +70,8 @@ class CountedShard(NamedTuple):
 
 
 class PendingByTime(NamedTuple):
-    """Count the pending records of some partitions: of the first that the worker has, and of
-    others until SCAN_S have passed."""
+    """Count the pending records of some partitions. The first one that the worker has is always
+    counted. The others are counted until SCAN_S have passed."""
 
     edges_ms: tuple[int, ...]
     partitions: tuple[int, ...]
@@ -84,8 +84,8 @@ class PendingByTime(NamedTuple):
 
 
 class ScanPending(NamedTuple):
-    """List the next pending records of some partitions: of the first that the worker has, and of
-    others until SCAN_S have passed."""
+    """List the next pending records of some partitions. The first one that the worker has is always
+    listed. The others are listed until SCAN_S have passed."""
 
     places: tuple[tuple[int, Key], ...]
     sought: Sought
@@ -147,8 +147,9 @@ class NextOffsets(NamedTuple):
 
 
 class FindMoves(NamedTuple):
-    """Answer as FindMove, with the new times, for records of one partition: for the first, and for
-    others until SCAN_S have passed. With `later_ms` the new time is the due plus `later_ms`."""
+    """Answer as FindMove, with the new times, for records of one partition. The first record
+    always gets an answer. The others get one until SCAN_S have passed. With `later_ms` the new time
+    is the due plus `later_ms`."""
 
     partition: int
     records: tuple[Message, ...]

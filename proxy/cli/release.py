@@ -173,7 +173,7 @@ def _in_force(replies: Replies[Answer]) -> tuple[list[str], dict[str, int]]:
 
 
 def limits(context: typer.Context, asked: AllInstances) -> None:
-    """List the rate caps and overdue rules in force. The first match of a target counts.
+    """List the rate caps and overdue rules in force. The first match of a target applies.
 
     `limits set` and `limits clear` change them at run time, for all instances."""
     if context.invoked_subcommand is not None:

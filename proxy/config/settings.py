@@ -228,7 +228,7 @@ class RequestSettings(Section):
 
 
 class ClockSettings(Section):
-    """How far the wall clock may be ahead before the broker's clock counts (`proxy.clock`)."""
+    """How far the wall clock may be ahead before the broker's clock is used (`proxy.clock`)."""
 
     max_step_ms: DurationMs = Field(5_000, alias="max_step")
 
@@ -334,7 +334,7 @@ class AdminSettings(Section):
         is_trusted = any(entry.trusted for entry in self.tokens.values())
         if is_trusted != (self.trusted_header is not None):
             raise ValueError(
-                "trusted_header counts with a token of a trusted proxy only: set both, "
+                "trusted_header has an effect only with the token of a trusted proxy: set both, "
                 "`trusted_header` and `trusted: true` for an entry of `tokens`, or neither"
             )
         if self.users and not is_trusted:

@@ -179,8 +179,8 @@ REMEDIES: Final = {
     "header-unreadable": "Its headers are not in the letter. Correct the producer (header names "
     "are UTF-8) and send the record again, or replay with --set timer-topic=... and its other "
     "headers.",
-    "header-unknown": "The detail names the nearest. Replay with --unset of the wrong name and "
-    "--set of the right one.",
+    "header-unknown": "The detail names the nearest header. Replay with --unset of the wrong "
+    "name and --set of the right one.",
     "header-unsupported": "Replay with --unset of that header, or add the request to "
     "`requests: serve`, restart, and replay.",
     "target-missing": "Replay with --set timer-topic=...",
@@ -315,7 +315,7 @@ class LetterPage(NamedTuple):
 
 class LetterPages:
     """The wanted letters in pages, the newest first. Each partition is read backwards by offset, so
-    the pages miss and repeat no letter even if clocks differ. The partitions are merged by
+    the pages miss no letter and repeat none, even if clocks differ. The partitions are merged by
     timestamp until the time for a page is up."""
 
     def __init__(

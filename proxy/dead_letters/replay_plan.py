@@ -272,7 +272,7 @@ class ReplayPlanner:
         return Replayable(letter, asked.target, asked.due_ms, partition, value, headers)
 
     def _partition_of(self, letter: Letter) -> int:
-        """Return the ingress partition of the original, because an id counts only within its
+        """Return the ingress partition of the original, because an id is valid only within its
         partition. Return -1 if the key must decide."""
         origin = letter.origin
         if origin and origin.topic == self.ingress and origin.partition < self.ingress_partitions:
@@ -324,8 +324,8 @@ class TargetCount:
 
 @dataclass(slots=True)
 class ReasonCount:
-    """Number of letters that are not replayed for one reason. `place` and `detail` belong to the
-    first of these letters."""
+    """Number of letters that are not replayed, for the same reason. `place` and `detail` belong to
+    the first of these letters."""
 
     place: Place
     detail: str
@@ -369,8 +369,8 @@ class ReplayCounts:
 # A mark says that a letter was replayed. The same transaction writes the mark and the new ingress
 # record. Marks have a compacted topic of their own. In the dead-letter topic they would look like
 # letters, and in the outcomes topic like a second end of a record. Offsets of a consumer group
-# cannot name single letters. A mark names the dead-letter topic by its id, so no old mark counts
-# if the topic is created again.
+# cannot name single letters. A mark names the dead-letter topic by its id, so old marks do not
+# apply if the topic is created again.
 
 FORGOTTEN_AT_ONCE: Final = 10_000
 UNREADABLE_MARK: Final = "unreadable"

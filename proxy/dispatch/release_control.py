@@ -246,7 +246,7 @@ class ReleaseControl:
 
 def _is_looked_for(end: Resumed, now_ms: int) -> bool:
     """Return whether a worker still looks for records of the pause. If the pause ended with a rate,
-    it does so without a time limit."""
+    the worker looks without a time limit."""
     return end.per_second is not None or end.at_ms > now_ms - RELEASED_FOR_MS
 
 

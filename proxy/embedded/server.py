@@ -130,8 +130,8 @@ PROMPT = {
     # A restarted broker waits this long until the session of the killed broker has ended.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
-    # A controlled stop leaves partitions without a leader. Transactions that end then get no end
-    # marker (KAFKA-20734).
+    # A controlled stop leaves partitions without a leader. Transactions that end during
+    # this time get no end marker (KAFKA-20734).
     "controlled.shutdown.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",

@@ -322,8 +322,8 @@ class Connection(AdminClient):
         return sentence
 
     def _nobody_listens(self) -> bool:
-        """Whether no address accepts connections. The client library also reports brokers down that
-        accept connections and do not answer."""
+        """Whether no address accepts connections. The client library reports a broker as down even
+        if it accepts connections and does not answer."""
         causes = [one.str() for one in self._heard if one.code() != KafkaError._ALL_BROKERS_DOWN]
         are_down = len(causes) < len(self._heard)
         tried = {cause.partition("/")[0] for cause in causes}

@@ -151,7 +151,7 @@ class RunTimeControls:
 
     @property
     def limits(self) -> Mapping[str, TargetLimit]:
-        """Limits by pattern. A rule for overdue records counts only once it is in the topic, so
+        """Limits by pattern. A rule for overdue records applies only once it is in the topic, so
         that audits know it."""
         found: dict[str, TargetLimit] = {}
         for pattern, limit in self._limits.items():
@@ -235,7 +235,7 @@ RESTORE: Final = (
 class SettingsTopic:
     """Has the content of the settings topic at the last `look`, and writes to it. For one thread.
     `new_reader` reads committed records. `heartbeat` is called while waiting. `range_of` returns a
-    partition's offsets. It does not use the consumer, which would answer only after its open fetch,
+    partition's offsets, without the consumer: the consumer would answer only after its open fetch,
     half a second later."""
 
     def __init__(
@@ -339,7 +339,8 @@ class SettingsTopic:
         return next(iter(self._hop_keys.values()))
 
     def served_topic_id(self, topic: str, partition: int) -> str | None:
-        """Return the topic's id when this group last served the partition. None: not yet served."""
+        """Return the id that the topic had when this group last served the partition. None: not yet
+        served."""
         served = self._served.get(settings_key(SERVED, self._group_id, topic, partition))
         return None if served is None else served.topic_id
 
@@ -424,7 +425,7 @@ class SettingsTopic:
                 self._policies[key] = policy
 
     def _take_skipped(self, key: str, value: bytes | None) -> None:
-        """Take a skipped range. It counts forever, so its deletion is ignored."""
+        """Take a skipped range. It is skipped forever, so its deletion is ignored."""
         own = settings_key(SKIPPED, self._group_id, "")
         if not key.startswith(own) or value is None:
             return

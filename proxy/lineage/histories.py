@@ -259,8 +259,8 @@ def is_successor_of(record: TracedRecord, origin: Origin, *, is_half: bool) -> b
 
 def predecessor_of(record: TracedRecord) -> Origin | None:
     """Return the place of the record from which an ingress record was made, by a hop, the replay of
-    a dead letter, or a retry. For a retry, it is the delivery at which the consumer first failed.
-    If the retry does not name this delivery, it is the delivery's origin."""
+    a dead letter, or a retry. For a retry, return the delivery at which the consumer first failed,
+    or the origin of that delivery if the retry does not name the delivery."""
     if record.header(header.HOP_FROM) is not None:
         return hop_from(record)
     is_retry = bool(record.header(header.RETRY_GROUP))
@@ -319,7 +319,7 @@ def is_retry_of(record: TracedRecord, delivery: TracedRecord, group: bytes | Non
 
 
 def is_about(end: End, origin: Origin, ident: bytes | None) -> bool:
-    """Whether an outcome has this id and the partition of `origin`. Without an id, it finds the
-    outcomes of recalls, which have none."""
+    """Whether an outcome has this id and the partition of `origin`. If `ident` is None,
+    outcomes without an id match, for example of recalls."""
     is_same = end.ident == (None if ident is None else text_of(ident))
     return is_same and end.origin[:2] == origin[:2]

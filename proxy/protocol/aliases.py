@@ -428,7 +428,7 @@ CONTRADICTION_CODES: Final = {
 
 
 class Translator:
-    """Reader for chosen aliases. It leaves hops unchanged, and records that cancel or recall by the
+    """Reader for chosen aliases. It changes no hops, and no records that cancel or recall by the
     proxy's own headers. Raises ValueError for an unknown name."""
 
     __slots__ = ("_aliases", "_decisive", "_deletions", "_triggers")

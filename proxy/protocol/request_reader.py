@@ -83,7 +83,8 @@ LONGEST_USUAL_NAME: Final = 100
 MOST_SHOWN_NAME: Final = 80
 """Unknown names are cut to this length. To match a megabyte with the known names takes a second."""
 NO_ID: Final = bytes(bytearray(b"no id"))
-"""Stands for a missing id, by identity. Made at run time, as equal constants may be one object."""
+"""Stands for a missing id, by identity. It is made at run time, because equal constants may be one
+object."""
 
 
 # The requests of a batch. A usual record is an `Entry` or a `WithId`: plain tuples, because named
@@ -422,7 +423,7 @@ class RequestReader:
         strange = asked.keys() - self._usual
         if any(name.startswith(PREFIX) for name in strange):
             return True
-        # Producers use few names of their own, so these count as usual from now on.
+        # Producers use few names of their own, so these are usual from now on.
         if len(self._usual) + len(strange) > MOST_USUAL_NAMES:
             self._usual = set(self._always_usual)
         names = (name for name in strange if len(name) <= LONGEST_USUAL_NAME)

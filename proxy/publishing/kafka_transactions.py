@@ -180,7 +180,8 @@ class KafkaTransactions:
         on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
     ) -> None:
         """Produce one record. Raises NotFlushed if there is no room for too long. `on_delivery` is
-        given as `callback`: the client library ignores its own `on_delivery` by position."""
+        given as the argument `callback`, because the client library ignores an `on_delivery` that
+        is given by position."""
         topic, value, key, partition, headers, _ref, _is_dead_letter = record
         named: Any = headers
         while True:
@@ -365,9 +366,10 @@ def _failure(producer: Producer, pending: PendingCommit, error: KafkaError) -> E
 def _abort(producer: Producer) -> None:
     """Abort a transaction whose commit was not asked for, or was refused.
 
-    It was not committed, also after a time-out. librdkafka (2.16) purges its queues as the call
-    begins. It then queues records again that came after a refused one, and never sends them. The
-    next call purges these. Raises AbortUnfinished if one stays ("skipped sequence numbers").
+    Such a transaction is not committed, even if the call times out. librdkafka (2.16) purges its
+    queues as the call begins. Then it queues again the records after a refused one, and never sends
+    them. The next call purges them. Raises AbortUnfinished if one stays ("skipped sequence
+    numbers").
     """
     error: KafkaError
     for _ in range(ABORT_CALLS):

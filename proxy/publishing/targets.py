@@ -77,7 +77,7 @@ def read_configs(
 class UnavailablePartitions:
     """Finds unavailable partitions. Logs when each becomes unavailable, and available again. Each
     time it asks for min.insync.replicas, which an operator may change. If the proxy has no right to
-    see this setting, 1 counts."""
+    see this setting, 1 is assumed."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
@@ -139,7 +139,7 @@ REMEMBERED: Final = 100_000
 ASK_TIMEOUT_S: Final = 10.0
 FIRST_ASK_TIMEOUT_S: Final = 1.0
 RENEWED_WITHIN_MS: Final = 15_000
-"""While an answer is renewed, the old one counts for this time. It exceeds ASK_TIMEOUT_S."""
+"""While an answer is renewed, the old one is used for this time. It exceeds ASK_TIMEOUT_S."""
 UNKNOWN: Final = "target-unknown"
 UNANSWERED: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT})
 CREATED_ASKED_TIMES: Final = 20
@@ -168,7 +168,7 @@ class Targets:
 
     def learn(self, topics: set[str], now_ms: int) -> None:
         """Make sure that the answers about `topics` are current, or ask the broker. Known topics
-        are renewed without waiting, and the old answers count until then."""
+        are renewed without waiting, and the old answers are used until then."""
         if self.known.untimely or self.known.tried:
             self._try_again(topics, now_ms)
         until_ms, takes = self.known.until_ms, self.known.takes

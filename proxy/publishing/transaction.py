@@ -205,8 +205,8 @@ class Transaction:
         tracked.end()
 
     def _finds_unavailable(self) -> bool:
-        """Return whether partitions that this transaction waits for are unavailable. It also waits
-        until the last transaction has ended in all its partitions, so these count, too."""
+        """Return whether partitions that this transaction waits for are unavailable. The
+        partitions of the last transaction count, too, because it must end in all of them first."""
         ingress = {batch.ingress.topic for batch in self._batches}
         suspected = self._asked | self._topics_before | ingress | self._by.records.own_topics
         return self._by.targets.find_unavailable(suspected, self._now_ms)

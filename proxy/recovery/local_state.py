@@ -324,8 +324,8 @@ class LocalState:
         return any(self._data_dir.glob(f"{self._topic}-{partition}@*/{COMMITTED}"))
 
     def mark_committed(self, partitions: Iterable[int]) -> None:
-        """Note that these partitions have committed offsets. Errors, as of a full disk, are
-        ignored, because the settings topic has the same note."""
+        """Note that these partitions have committed offsets. Errors, for example of a full disk,
+        are ignored, because the settings topic has the same note."""
         for folder in self.folders(partitions):
             with suppress(OSError):
                 (folder / COMMITTED).touch()
@@ -344,8 +344,9 @@ class LocalState:
                 time.sleep(0.2)
 
     def open_register(self, partition: int, at: Position, covered: int) -> Register:
-        """Open the register of ids. After a crash it can be ahead of a RocksDB store, which loses
-        its memory then. Start an empty register in this case: a replay would skip ids."""
+        """Open the register of ids. After a crash it can be ahead of a RocksDB store, because
+        the store loses the entries in its memory. Then start an empty register, because a replay
+        would skip ids."""
         folder = self._folder(partition) / IDS
         register = open_register(folder, replace(_committed(at), next_offset=covered))
         if register.report.aside is not None:

@@ -232,7 +232,7 @@ class Recovery:
         return Position.start(accepted, self._digest, self._topic_id)
 
     def _under_own_policy(self, position: Position, end: int) -> Position:
-        """Put the current policy in force. The first policy with signatures counts only from the
+        """Put the current policy in force. The first policy with signatures applies only from the
         partition's end on, because earlier rewritten records are unsigned."""
         policy, own = self._policies.policy, self._policies.policy(self._digest)
         before = policy(position.digest_in_force())

@@ -86,7 +86,7 @@ class Identities:
 
     def admit(self, offset: int, scheduled: Scheduled) -> tuple[list[Outcome], bool]:
         """Ingest a record. Return outcomes, and whether the record becomes pending or is delivered.
-        If it is not, one of the outcomes is its own."""
+        If neither, one of the outcomes is its own."""
         ident, hop_from = scheduled.ident, scheduled.hop_from
         if hop_from is not None:
             ended = self._land(offset, scheduled, hop_from)
@@ -98,8 +98,8 @@ class Identities:
         return ended_by_it, True
 
     def move(self, offset: int, scheduled: Scheduled, moved: Moved) -> Outcome | None:
-        """Let a move replace its entry. Return the entry's outcome. If the entry is not known to be
-        pending, return None: the move itself must end."""
+        """Let a move replace the entry that it names. Return the entry's outcome. If the entry is
+        not known to be pending, return None: the move itself must end."""
         ident, hop_from, target = scheduled.ident, scheduled.hop_from, scheduled.entry[2]
         assert hop_from is not None, scheduled
         origin = self._pending_origin(hop_from, ident, scheduled.first)
@@ -285,8 +285,8 @@ class Identities:
         self, at: int, due_ms: int | None, ident: bytes | None, row: Named, until_ms: int | None
     ) -> Outcome:
         """Return the outcome of a successor that was ended in mid-hop. Until the watermark has
-        passed `until_ms`, the floor must not lie between it and the record that ended it (rule 4).
-        """
+        passed `until_ms`, the floor must not lie between the successor and the record that ended it
+        (rule 4)."""
         self.register.link(at, row.latest, at, until_ms)
         if row.kind & IS_CANCEL:
             return Outcome(at, CANCELLED, due_ms, ident, "cancelled while it was rewritten")

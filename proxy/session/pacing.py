@@ -70,7 +70,7 @@ class Pacing:
         return max(FETCH_RECORDS, min(FETCHED_A_SHARD * shards, self.largest_records))
 
     def records_available(self, ending: int, elapsed_ms: int) -> int:
-        """Return how many records the rate lets end, beside `ending` ones that end anyway."""
+        """Return how many records may end by the rate, beside `ending` records that end anyway."""
         rate = self._rate.limit
         if rate is None and not self.throttling.until_s:
             return UNBOUNDED - ending

@@ -190,8 +190,8 @@ class Pipeline:
         )
 
     def _take_again(self, fetched: Fetched) -> None:
-        """Recover the shards with records that ended at ingestion, and read these again. Otherwise
-        they would all have to end in one transaction, which throttling does not allow."""
+        """Recover the shards with records that ended at ingestion, and read these records again.
+        Otherwise they would all have to end in one transaction, which throttling does not allow."""
         self._is_too_large = False
         partitions = [partition for partition, shard in self.shards.items() if shard.ending]
         for partition in partitions:
@@ -262,7 +262,7 @@ class Pipeline:
         self._awake = self._resting.awake(self.shards)
 
     def _put(self, fetched: Fetched, at: Moment) -> int:
-        """Ingest fetched records and backlogs. Return how many more records the rate lets end."""
+        """Ingest fetched records and backlogs. Return how many more records may end."""
         awake, memory, pressure = self._awake, self.memory, self.back_pressure
         ending_anyway = sum(shard.ending for shard in awake.values())
         records_available = self._pacing.records_available(ending_anyway, at.elapsed_ms)

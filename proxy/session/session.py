@@ -230,8 +230,8 @@ class Session:
             log.info("ends, its place in the group is kept for a restart", records_to_read=to_read)
 
     def _has_heirs(self) -> bool:
-        """Return whether other instances are in the group, True without an answer in time. Go on
-        delivering until this is known."""
+        """Return whether other instances are in the group. Return True if no answer comes in time.
+        Go on delivering until this is known."""
         asked, until_s = self.ask_group(), time.monotonic() + HEIRS_KNOWN_WITHIN_S
         while not asked.done():
             if time.monotonic() > until_s:

@@ -32,9 +32,10 @@ from storage.tier import refuse_ahead
 def runs_to_merge(sizes: Sequence[int], least: int, most: int) -> int:
     """Return how many of the newest runs to merge, or 0. `sizes` has the oldest run first.
 
-    Merge as many as possible, at least `least`, so that the oldest is no larger than the others
-    together. If no number fits and there are `most` runs, merge `least`. With `least` 8, a row has
-    been copied about once when 30 memtables are written, and four times when 1,000 are."""
+    Merge as many as possible, at least `least`, so that the oldest of them is no larger than
+    the others together. If no number fits and there are `most` runs, merge `least`. With
+    `least` 8, a row has been copied about once when 30 memtables are written, and four times when
+    1,000 are."""
     best, newer = 0, 0
     for count, size in enumerate(reversed(sizes), 1):
         if count >= least and size <= newer:
@@ -344,8 +345,8 @@ class Register:
     ) -> bool:
         """Put one or more ids in offset order. The record at `offsets[i]` is the entry of `ids[i]`.
 
-        None is a rewritten record. If an id may be known or occurs twice, puts nothing and returns
-        False."""
+        No record is a rewritten record. If an id may be known or occurs twice, put nothing and
+        return False."""
         if len(ids) < self._few_ids:
             return self._put_few_if_new(ids, fires_ms, offsets, targets)
         idents = padded(ids)
@@ -412,7 +413,7 @@ class Register:
         """Do one bounded step of work. Return whether more work is left.
 
         `settled_offset` is the lower of the committed next offset and the store's `covered`. While
-        offsets are ingested again, it is at most the next one. The register's `covered` never
+        offsets are ingested again, it is at most the next of them. The register's `covered` never
         exceeds it. Raises StorageFull. The next call repeats the write."""
         self._lsm.settle(settled_offset, floor)
         with self._guard.writing:
