@@ -119,8 +119,7 @@ class Committed:
     next_offset: int
     """The next ingress offset to ingest."""
     distrusted: int = -1
-    """A folder with a `covered` of at most this is older than the watermark's reset. It is put
-    aside."""
+    """A folder whose `covered` is not above this is older than the watermark's reset: put aside."""
 
 
 @dataclass(frozen=True, slots=True)

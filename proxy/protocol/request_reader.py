@@ -83,8 +83,7 @@ LONGEST_USUAL_NAME: Final = 100
 MOST_SHOWN_NAME: Final = 80
 """Unknown names are cut to this length. To match a megabyte with the known names takes a second."""
 NO_ID: Final = bytes(bytearray(b"no id"))
-"""Stands for a missing id, by identity. It is made at run time, because equal constants may be one
-object."""
+"""Stands for a missing id, by identity. Made at run time: equal constants may be one object."""
 
 
 # The requests of a batch. A usual record is an `Entry` or a `WithId`: plain tuples, because named

@@ -180,8 +180,7 @@ class KafkaTransactions:
         on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
     ) -> None:
         """Produce one record. Raises NotFlushed if there is no room for too long. `on_delivery` is
-        given as the argument `callback`, because the client library ignores an `on_delivery` that
-        is given by position."""
+        given as `callback`: the client library ignores `on_delivery` if given by position."""
         topic, value, key, partition, headers, _ref, _is_dead_letter = record
         named: Any = headers
         while True:
@@ -366,10 +365,9 @@ def _failure(producer: Producer, pending: PendingCommit, error: KafkaError) -> E
 def _abort(producer: Producer) -> None:
     """Abort a transaction whose commit was not asked for, or was refused.
 
-    Such a transaction is not committed, even if the call times out. librdkafka (2.16) purges its
-    queues as the call begins. Then it queues again the records after a refused one, and never sends
-    them. The next call purges them. Raises AbortUnfinished if one stays ("skipped sequence
-    numbers").
+    It is not committed, even if the call times out. librdkafka (2.16) purges its queues as the call
+    begins. Then it queues again the records after a refused one, and never sends them. The next
+    call purges them. Raises AbortUnfinished if one stays ("skipped sequence numbers").
     """
     error: KafkaError
     for _ in range(ABORT_CALLS):

@@ -32,10 +32,9 @@ from storage.tier import refuse_ahead
 def runs_to_merge(sizes: Sequence[int], least: int, most: int) -> int:
     """Return how many of the newest runs to merge, or 0. `sizes` has the oldest run first.
 
-    Merge as many as possible, at least `least`, so that the oldest of them is no larger than
-    the others together. If no number fits and there are `most` runs, merge `least`. With
-    `least` 8, a row has been copied about once when 30 memtables are written, and four times when
-    1,000 are."""
+    Merge as many as possible, at least `least`, so that the oldest one is no larger than the
+    others together. If no number fits and there are `most` runs, merge `least`. With `least` 8, a
+    row has been copied about once when 30 memtables are written, and four times when 1,000 are."""
     best, newer = 0, 0
     for count, size in enumerate(reversed(sizes), 1):
         if count >= least and size <= newer:
