@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from tools.install.api import Api, Refused
 from tools.install.control_plane import control_plane, kubeconfig
 from tools.install.controllers import Controllers
 from tools.install.go_built import NotBuilt
-from tools.install.helm import Helm, HelmRefused
+from tools.install.helm import Helm, HelmRefused, version
 from tools.install.tools import ToolMissing, tools
 from tools.install.trial import Trial
 
@@ -56,10 +55,9 @@ def _leave(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _play(found: Mapping[str, Path], folder: Path) -> None:
-    os.environ["PATH"] = f"{found['helm'].parent}{os.pathsep}{os.environ['PATH']}"
     with control_plane(found, folder) as api:
-        helm = Helm(found["helm"], kubeconfig(api, folder / "kubeconfig"), folder)
-        say(f"API server {api.version()}, Helm {helm.version()}")
+        helm = Helm(kubeconfig(api, folder / "kubeconfig"))
+        say(f"API server {api.version()}, Helm {version()}")
         _prepare(api)
         say(judged.manifests(api, NAMESPACE))
         say(judged.pods(api))
@@ -76,6 +74,8 @@ def _prepare(api: Api) -> None:
     enforced = {"pod-security.kubernetes.io/enforce": "restricted"}
     for metadata in ({"name": NAMESPACE}, {"name": judged.RESTRICTED, "labels": enforced}):
         api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    before = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "before"}}
+    api.create(before, NAMESPACE)
     priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
     api.create({**priority, "metadata": {"name": "high"}})
     for definition in definitions:

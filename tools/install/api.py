@@ -42,12 +42,14 @@ class Api:
     token: str
     certificate: Path
 
-    def ask(self, method: str, path: str, body: object = None, kind: str = JSON) -> Document:
-        """Return the answer. Raise Refused, or OSError if there is no server. Retry while the
-        server is busy, for example after a new kind of object was defined."""
+    def ask(
+        self, method: str, path: str, body: object = None, kind: str = JSON, *, again: bool = True
+    ) -> Document:
+        """Return the answer. Raise Refused, or OSError if there is no server. If `again`, retry
+        while the server is busy, for example after a new kind of object was defined."""
         deadline = time.monotonic() + ANSWER_WITHIN_S
         status, text = self._once(method, path, body, kind)
-        while status == http.client.TOO_MANY_REQUESTS and time.monotonic() < deadline:
+        while again and status == http.client.TOO_MANY_REQUESTS and time.monotonic() < deadline:
             time.sleep(ASK_AGAIN_S)
             status, text = self._once(method, path, body, kind)
         if status >= http.client.BAD_REQUEST:

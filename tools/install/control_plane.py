@@ -7,10 +7,11 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import yaml
 
@@ -23,18 +24,32 @@ HOST: Final = "127.0.0.1"
 READY_WITHIN_S: Final = 180
 END_WITHIN_S: Final = 20
 LAST_LINES: Final = 20
+ACCOUNTS_KEY: Final = "accounts.key"
+TOKENS: Final = "tokens.csv"
+
+
+class User(NamedTuple):
+    name: str
+    group: str
+
+
+ADMINISTRATOR: Final = User("trial", "system:masters")
 
 
 @contextmanager
-def control_plane(tools: Mapping[str, Path], folder: Path) -> Iterator[Api]:
-    """Yield a ready API server. Both processes end with this one, even after a kill."""
+def control_plane(
+    tools: Mapping[str, Path], folder: Path, users: Mapping[str, User] | None = None
+) -> Iterator[Api]:
+    """Yield a ready API server. Both processes end with this one, even after a kill. `users` has
+    more users, by token."""
     etcd_port, peer_port, port = (pick_free(HOST) for _ in range(3))
     api = Api(port, secrets.token_hex(16), folder / "apiserver.crt")
     etcd = f"http://{HOST}:{etcd_port}"
     with ExitStack() as running:
-        running.enter_context(_process(_etcd(tools["etcd"], folder, etcd, peer_port), folder))
+        running.enter_context(process(_etcd(tools["etcd"], folder, etcd, peer_port), folder))
+        _write_tokens(folder, {api.token: ADMINISTRATOR, **(users or {})})
         command = _api_server(tools["kube-apiserver"], folder, etcd, api)
-        server = running.enter_context(_process(command, folder))
+        server = running.enter_context(process(command, folder))
         wait_for(lambda: _serves(server, api), READY_WITHIN_S, "the API server")
         yield api
 
@@ -42,7 +57,7 @@ def control_plane(tools: Mapping[str, Path], folder: Path) -> Iterator[Api]:
 def kubeconfig(api: Api, file: Path) -> Path:
     cluster = {
         "server": f"https://{HOST}:{api.port}",
-        "certificate-authority": str(api.certificate),
+        "certificate-authority-data": b64encode(api.certificate.read_bytes()).decode(),
     }
     config = {
         "apiVersion": "v1",
@@ -78,9 +93,7 @@ def _etcd(program: Path, folder: Path, url: str, peer_port: int) -> list[str]:
 def _api_server(program: Path, folder: Path, etcd: str, api: Api) -> list[str]:
     """Return the API server's command. The server makes its own certificate, but needs a file with
     the key for service accounts."""
-    tokens, key = folder / "tokens.csv", folder / "accounts.key"
-    tokens.touch(0o600)
-    tokens.write_text(f"{api.token},trial,trial,system:masters\n", "utf-8")
+    key = folder / ACCOUNTS_KEY
     made = ["openssl", "genrsa", "-out", str(key), "2048"]
     subprocess.run(made, check=True, capture_output=True)
     return [
@@ -90,8 +103,8 @@ def _api_server(program: Path, folder: Path, etcd: str, api: Api) -> list[str]:
         f"--advertise-address={HOST}",
         f"--secure-port={api.port}",
         f"--cert-dir={api.certificate.parent}",
-        f"--token-auth-file={tokens}",
-        "--authorization-mode=RBAC",
+        f"--token-auth-file={folder / TOKENS}",
+        "--authorization-mode=Node,RBAC",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={key}",
         f"--service-account-signing-key-file={key}",
@@ -100,10 +113,19 @@ def _api_server(program: Path, folder: Path, etcd: str, api: Api) -> list[str]:
     ]
 
 
+def _write_tokens(folder: Path, users: Mapping[str, User]) -> None:
+    file = folder / TOKENS
+    file.touch(0o600)
+    lines = (f"{token},{name},{name},{group}\n" for token, (name, group) in users.items())
+    file.write_text("".join(lines), "utf-8")
+
+
 @contextmanager
-def _process(command: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def process(
+    command: Sequence[str], folder: Path, name: str = ""
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run the process inside the block. If the block fails, print the end of its log."""
-    file = folder / f"{Path(command[0]).name}.log"
+    file = folder / f"{name or Path(command[0]).name}.log"
     watched = [sys.executable, "-I", "-S", str(watchdog.__file__), str(os.getpid()), *command]
     with file.open("wb") as log:
         process = subprocess.Popen(

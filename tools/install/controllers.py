@@ -6,21 +6,26 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
-from tools.install.api import MERGE, Api, Refused
+from tools.install.api import MERGE, Api, Document, Refused
 
 LOOK_EVERY_S: Final = 0.2
 JOBS: Final = "/apis/batch/v1/jobs"
 STATEFUL_SETS: Final = "/apis/apps/v1/statefulsets"
+CLAIMS: Final = "/api/v1/persistentvolumeclaims"
+BASES: Final = {
+    "Job": "/apis/batch/v1",
+    "StatefulSet": "/apis/apps/v1",
+    "PersistentVolumeClaim": "/api/v1",
+}
+RELEASED: Final[Document] = {"metadata": {"finalizers": None}}
 END_WITHIN_S: Final = 30
-
-Document = dict[str, Any]
 
 
 class Controllers:
     """Controllers that mark Jobs as complete once the objects that they mount exist, and release
-    orphaned objects. No pod ever runs."""
+    orphaned StatefulSets and deleted claims. No pod ever runs."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -52,7 +57,10 @@ class Controllers:
                 self.jobs.append(job)
         for stateful_set in self._api.ask("GET", STATEFUL_SETS)["items"]:
             if "orphan" in stateful_set["metadata"].get("finalizers", []):
-                self._patch("StatefulSet", stateful_set, "", {"metadata": {"finalizers": None}})
+                self._patch("StatefulSet", stateful_set, "", RELEASED)
+        for claim in self._api.ask("GET", CLAIMS)["items"]:
+            if "deletionTimestamp" in claim["metadata"]:
+                self._patch("PersistentVolumeClaim", claim, "", RELEASED)
 
     def _can_start(self, job: Document) -> bool:
         namespace = job["metadata"]["namespace"]
@@ -62,9 +70,8 @@ class Controllers:
         return True
 
     def _patch(self, kind: str, document: Document, part: str, change: Document) -> None:
-        base = "/apis/batch/v1" if kind == "Job" else "/apis/apps/v1"
         meta = document["metadata"]
-        path = f"{base}/namespaces/{meta['namespace']}/{kind.lower()}s/{meta['name']}{part}"
+        path = f"{BASES[kind]}/namespaces/{meta['namespace']}/{kind.lower()}s/{meta['name']}{part}"
         self._api.ask("PATCH", path, change, MERGE)
 
 

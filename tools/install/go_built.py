@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -27,6 +28,10 @@ class GoProgram:
     package: str
     linked: tuple[str, ...] = ()
     """`name=value` of variables that the linker sets."""
+    main: Path | None = None
+    """Go source of the program, if the module's own is not used. Then `package` is `.`."""
+    newer: tuple[str, ...] = ()
+    """`module version` of dependencies that are taken newer, so that programs share their build."""
 
 
 def build(program: GoProgram, target: Path) -> None:
@@ -35,6 +40,8 @@ def build(program: GoProgram, target: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="go-built-") as folder:
         file = Path(folder, "go.mod")
         file.write_text(around(program, _own_go_mod(program, folder)), "utf-8")
+        if program.main:
+            shutil.copy(program.main, folder)
         linked = " ".join(["-s -w", *(f"-X {one}" for one in program.linked)])
         wanted = ["-mod=mod", "-ldflags", linked, "-o", str(unfinished), program.package]
         _go(["build", *wanted], folder)
@@ -51,6 +58,7 @@ def around(program: GoProgram, own: str) -> str:
     published = re.sub(r"^v\d+", "v0", program.version)
     parts = re.findall(r"^\s*(?:replace )?(\S+) => \./staging/", own, re.MULTILINE)
     lines = ["module local/built", "go 1.24.0", f"require {program.module} {program.version}"]
+    lines += [f"require {one}" for one in program.newer]
     lines += [f"replace {part} => {part} {published}" for part in parts]
     return "\n".join([*lines, ""])
 

@@ -1,73 +1,68 @@
-"""Helm as a command."""
+"""Helm as a library, with one release in a cluster."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
-
-import yaml
 
 from tests.support.chart.chart_files import CHART
 from tests.support.chart.rendering import NAMESPACE, RELEASE
 
-HOOKS_WITHIN: Final = "60s"
-END_WITHIN_S: Final = 180
+HOOKS: Final = "hookOnly"
 
 
 class HelmRefused(Exception):
     """Error of Helm, in its own words."""
 
 
-@dataclass(frozen=True, slots=True)
 class Helm:
-    program: Path
-    kubeconfig: Path
-    home: Path
+    """Actions on the release. Helm waits for hooks, not for pods."""
+
+    def __init__(self, kubeconfig: Path, hooks_within_s: int = 60) -> None:
+        import helm_python
+
+        self._config = helm_python.Config(kubeconfig_path=kubeconfig, namespace=NAMESPACE)
+        self._within: dict[str, Any] = {"timeout": hooks_within_s}
+        self._waiting: dict[str, Any] = {**self._within, "wait": HOOKS}
 
     def install(self, values: dict[str, Any]) -> None:
-        """Install the chart. Helm waits for hooks, not for pods."""
-        self._with_values("install", CHART, values)
+        with _refusals():
+            self._config.install(str(CHART), RELEASE, values, **self._waiting)
 
     def upgrade(self, values: dict[str, Any], chart: Path = CHART) -> None:
-        self._with_values("upgrade", chart, values)
+        with _refusals():
+            self._config.upgrade(str(chart), RELEASE, values, **self._waiting)
 
     def rollback(self, revision: int) -> None:
-        self._run("rollback", RELEASE, str(revision), "--timeout", HOOKS_WITHIN)
+        with _refusals():
+            self._config.rollback(RELEASE, version=revision, **self._waiting)
 
     def uninstall(self) -> None:
-        self._run("uninstall", RELEASE)
+        with _refusals():
+            self._config.uninstall(RELEASE, **self._waiting)
+
+    def test(self) -> None:
+        with _refusals():
+            self._config.test(RELEASE, **self._within)
 
     def history(self) -> list[str]:
-        revisions = yaml.safe_load(self._run("history", RELEASE, "--output", "yaml"))
-        return [revision["status"] for revision in revisions]
+        with _refusals():
+            return [revision["status"] for revision in self._config.history(RELEASE)]
 
-    def version(self) -> str:
-        return self._run("version", "--template", "{{.Version}}").strip()
 
-    def _with_values(self, verb: str, chart: Path, values: dict[str, Any]) -> None:
-        with tempfile.NamedTemporaryFile("w", dir=self.home, suffix=".yaml") as file:
-            yaml.safe_dump(values, file)
-            file.flush()
-            options = ["--values", file.name, "--timeout", HOOKS_WITHIN]
-            self._run(verb, RELEASE, str(chart), *options)
+def version() -> str:
+    import helm_python
 
-    def _run(self, *arguments: str) -> str:
-        folders = {
-            f"HELM_{what}_HOME": str(self.home / what) for what in ("CACHE", "CONFIG", "DATA")
-        }
-        where = [f"--kubeconfig={self.kubeconfig}", f"--namespace={NAMESPACE}"]
-        ran = subprocess.run(
-            [str(self.program), *arguments, *where],
-            env={**os.environ, **folders},
-            capture_output=True,
-            text=True,
-            timeout=END_WITHIN_S,
-            check=False,
-        )
-        if ran.returncode:
-            raise HelmRefused(ran.stderr.strip())
-        return ran.stdout
+    return helm_python.helm_sdk_version()
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    import helm_python
+
+    try:
+        yield
+    except helm_python.HelmError as error:
+        raise HelmRefused(str(error)) from None

@@ -49,7 +49,7 @@ def _pods(release: Release) -> Iterator[Document]:
 
 
 def _unknown_volumes(spec: Document) -> set[str]:
-    mounts = [mount for one in spec["containers"] for mount in one["volumeMounts"]]
+    mounts = [mount for one in spec["containers"] for mount in one.get("volumeMounts", ())]
     return {mount["name"] for mount in mounts} - {volume["name"] for volume in spec["volumes"]}
 
 

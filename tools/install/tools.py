@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -11,28 +12,17 @@ from proxy.embedded.jars import cache_folder
 from tools.install.go_built import GoProgram, build
 
 KUBERNETES: Final = "v1.34.2"
-"""This version shares most modules with Helm's, so that Go builds them once."""
-HELM: Final = "v3.19.5"
 _KUBERNETES_VERSION: Final = "k8s.io/component-base/version.gitVersion"
-_HELM_VERSION: Final = "helm.sh/helm/v3/internal/version.version"
-_RENDERS_FOR: Final = "helm.sh/helm/v3/pkg/chartutil.k8sVersion"
-"""Without this variable `helm template` assumes Kubernetes 1.20."""
+
+
+def of_kubernetes(name: str) -> GoProgram:
+    linked = (f"{_KUBERNETES_VERSION}={KUBERNETES}",)
+    return GoProgram(name, "k8s.io/kubernetes", KUBERNETES, f"k8s.io/kubernetes/cmd/{name}", linked)
+
+
 PROGRAMS: Final = (
     GoProgram("etcd", "go.etcd.io/etcd/server/v3", "v3.6.4", "go.etcd.io/etcd/server/v3"),
-    GoProgram(
-        "helm",
-        "helm.sh/helm/v3",
-        HELM,
-        "helm.sh/helm/v3/cmd/helm",
-        (f"{_HELM_VERSION}={HELM}", f"{_RENDERS_FOR}Major=1", f"{_RENDERS_FOR}Minor=34"),
-    ),
-    GoProgram(
-        "kube-apiserver",
-        "k8s.io/kubernetes",
-        KUBERNETES,
-        "k8s.io/kubernetes/cmd/kube-apiserver",
-        (f"{_KUBERNETES_VERSION}={KUBERNETES}",),
-    ),
+    of_kubernetes("kube-apiserver"),
 )
 DEBIAN: Final = {"etcd": "etcd-server", "openssl": "openssl", "go": "golang"}
 
@@ -41,15 +31,18 @@ class ToolMissing(Exception):
     """Program that is missing and cannot be built, with the remedy."""
 
 
-def tools() -> Mapping[str, Path]:
-    """Return the path of each program, built if necessary. Raise ToolMissing."""
-    found = {program.name: _found(program) for program in PROGRAMS}
+def tools(*more: GoProgram) -> Mapping[str, Path]:
+    """Return the path of each program, built if necessary. Raise ToolMissing or NotBuilt."""
+    programs = [*PROGRAMS, *more]
+    found = {program.name: _found(program) for program in programs}
     missing = [name for name, path in found.items() if path is None]
+    if find_spec("helm_python") is None:
+        raise ToolMissing("The package helm-python-sdk is not installed. It exists for Linux.")
     if shutil.which("openssl") is None:
         raise ToolMissing(_sentence("openssl"))
     if missing and shutil.which("go") is None:
         raise ToolMissing(_sentence(*missing, "go"))
-    return {program.name: found[program.name] or _built(program) for program in PROGRAMS}
+    return {program.name: found[program.name] or _built(program) for program in programs}
 
 
 def provided(program: GoProgram) -> Path:

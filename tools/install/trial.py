@@ -145,8 +145,10 @@ class Trial:
         return f"first the Job `{' '.join(spec['containers'][0]['args'][:2])}`, gone when done"
 
     def _is_empty(self) -> None:
-        left = sorted(set(self._api.contents(NAMESPACE)) - self._before)
-        assert not left, f"left behind: {left}"
+        def is_empty() -> bool:
+            return set(self._api.contents(NAMESPACE)) <= self._before
+
+        wait_for(is_empty, GONE_WITHIN_S, "the release's objects to go")
 
 
 def _checksum(stateful_set: Document) -> str:

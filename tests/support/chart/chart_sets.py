@@ -108,7 +108,7 @@ EVERYTHING: Final[dict[str, Any]] = {
         },
     ],
     "hostAliases": [{"ip": "192.0.2.1", "hostnames": ["kafka"]}],
-    "envFrom": [{"secretRef": {"name": "login"}}, {"configMapRef": {"name": "more"}}],
+    "envFrom": [{"secretRef": {"name": "login"}}, {"configMapRef": {"name": "before"}}],
     "initContainers": [{"name": "first", "image": "first:1", **RESTRICTED}],
     "extraContainers": [{"name": "beside", "image": "beside:1", **RESTRICTED}],
     "extraObjects": [
@@ -120,7 +120,7 @@ EVERYTHING: Final[dict[str, Any]] = {
         },
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ .Release.Name }}-text'}\n",
     ],
-    "extraVolumes": [{"name": "more", "configMap": {"name": "more"}}],
+    "extraVolumes": [{"name": "more", "configMap": {"name": "before"}}],
     "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
     "serviceAccount": {"annotations": {"example.com/role": "kafka"}},
     "adminService": {"annotations": {"example.com/lb": "internal"}, "type": "LoadBalancer"},

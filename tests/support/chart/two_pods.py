@@ -13,24 +13,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka.cimpl import NewTopic
-
 from proxy.embedded import EmbeddedBroker
+from tests.support.chart.deliveries import PARTITIONS, RECORDS, Deliveries
 from tests.support.chart.local_pods import HERE, LocalPod, Node
 from tests.support.chart.rendering import NAME, Document, HelmMissing, Release, rendered
-from tests.support.quiet_clients import admin_client
-from tests.support.records import Incoming, Outgoing, read_to_end, write
 from tests.support.waiting import wait_for
 
 REPOSITORY: Final = Path(__file__).parents[3]
-INGRESS, TARGET, PARTITIONS = "timer.ingress", "orders", 4
-RECORDS: Final = 40
 READY_WITHIN_S: Final = 360
 END_WITHIN_S: Final = 180
 SESSION_MS: Final = 6_000
@@ -81,8 +75,8 @@ def values(bootstrap: str) -> dict[str, Any]:
 
 class Trial:
     def __init__(self, bootstrap: str, pods: Sequence[PodProcess], test: Document) -> None:
-        self._bootstrap, self._pods, self._test = bootstrap, pods, test
-        self._sent = 0
+        self._records = Deliveries(bootstrap)
+        self._pods, self._test = pods, test
 
     def run(self) -> None:
         first, second = self._pods
@@ -124,37 +118,15 @@ class Trial:
         say(f"{what} ({time.monotonic() - began:.1f} s)")
 
     def _send(self, delay: str) -> None:
-        headers = [("timer-topic", TARGET.encode()), ("timer-delay", delay.encode())]
-        numbers = range(self._sent, self._sent + RECORDS)
-        records = [Outgoing(b"%d" % n, b"", headers, n % PARTITIONS) for n in numbers]
-        write(self._bootstrap, INGRESS, records)
-        self._sent += RECORDS
+        self._records.send(*[delay] * RECORDS)
 
     def _judge(self, what: str) -> None:
-        """Check that every sent record has arrived once, and none early."""
-        arrived = read_to_end(self._bootstrap, TARGET, self._sent, READY_WITHIN_S)
-        counts = Counter(record.key for record in arrived)
-        assert counts == {b"%d" % n: 1 for n in range(self._sent)}, f"not once each: {counts}"
-        late = [record.timestamp_ms - _due_ms(record) for record in arrived[-RECORDS:]]
-        assert min(late) >= 0, f"{-min(late)} ms early"
-        say(f"{RECORDS} records {what}, each once, 0 to {max(late)} ms late")
-
-
-def _due_ms(record: Incoming) -> int:
-    due = record.header("timer-due")
-    assert due is not None, "a record arrived without timer-due"
-    return int(due)
+        late = self._records.judge()
+        say(f"{len(late)} records {what}, each once, 0 to {max(late)} ms late")
 
 
 def say(text: str) -> None:
     print(text, flush=True)
-
-
-def _create_target(bootstrap: str) -> None:
-    """Create the target with broker timestamps, so that one clock decides."""
-    wanted = NewTopic(TARGET, 1, 1, config={"message.timestamp.type": "LogAppendTime"})
-    admin = admin_client(bootstrap)
-    admin.create_topics([wanted])[TARGET].result(READY_WITHIN_S)
 
 
 def _run_hook(node: Node, release: Release) -> None:
@@ -171,7 +143,6 @@ def _played(folder: Path) -> None:
     with ExitStack() as running:
         broker = running.enter_context(EmbeddedBroker(folder / "broker"))
         bootstrap = broker.bootstrap_servers
-        _create_target(bootstrap)
         release = rendered(values(bootstrap))
         node = Node(folder / "pods", release.documents, {})
         _run_hook(node, release)

@@ -39,7 +39,7 @@ def test_missing_programs_are_named_with_what_to_install(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", _folder_with("openssl", tmp_path))
 
-    with pytest.raises(ToolMissing, match="etcd, helm, kube-apiserver, go") as missing:
+    with pytest.raises(ToolMissing, match="etcd, kube-apiserver, go") as missing:
         tools()
 
     assert "apt install etcd-server" in str(missing.value)
