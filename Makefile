@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run shell demo check test test-rest test-all test-long test-kafka lint format bench bench-peers bench-stores soak overload lock openapi docs clean dist chart \
-  release-check two-pods test-image test-chart-install
+  release-check two-pods test-image test-chart-install test-pods
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -149,3 +149,6 @@ two-pods: $(READY) ## Two pods of the rendered chart as local processes; one is 
 
 test-chart-install: $(READY) ## Install, upgrade and roll back the chart in a real API server
 	@$(BIN)/python -m tools.install
+
+test-pods: $(READY) ## The chart's pods on a real Kubernetes of one node: faults, upgrade, drain, audit (root, Linux)
+	@$(BIN)/python -m tools.pods
