@@ -346,6 +346,8 @@ class Peers:
             unresolved[str(place)] = f"Only {MOST_ADDRESSES} addresses are asked."
         with self._lock:
             self._places = list(places)[:MOST_ADDRESSES]
+            self._own &= places.keys()
+            self._names = {place: name for place, name in self._names.items() if place in places}
             self._unresolved, self._trust = unresolved, trust
 
     @staticmethod
