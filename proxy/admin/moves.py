@@ -19,14 +19,14 @@ from functools import partial
 from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import APIRouter
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from proxy.admin import models
 from proxy.admin.answers import Count, WithPartitions
 from proxy.admin.calls import REFUSED, CallRoute, Site, SiteOf
 from proxy.admin.listing import BEYOND_PARTITIONS, CURSOR, Place, cursor_of, place_of, read_page
 from proxy.admin.peers import PREFIX
-from proxy.admin.problem import Problem, bad_request
+from proxy.admin.problem import Problem
 from proxy.admin.queries import FindMoves, NextOffsets
 from proxy.admin.records import deliver_at_ms, shown_pending
 from proxy.admin.threads import room_in
@@ -68,8 +68,23 @@ TOKEN: Final = re.compile(
     rf"1;(?P<parts>{PART}(?:\|{PART}){{0,{MOST_PARTITIONS}}});(?P<digest>[0-9a-f]{{32}})"
 )
 UNKNOWN: Final = "unknown"
+NULL: Final = {"type": "null"}
+TEXT: Final = {"type": "string"}
+ONE_TIME: Final[dict[str, Any]] = {
+    "oneOf": [
+        {"required": ["deliver_at"], "properties": {"deliver_at": {"not": NULL}, "later": NULL}},
+        {"required": ["later"], "properties": {"later": TEXT, "deliver_at": NULL}},
+    ]
+}
+DRY_RUN_OR_TOKEN: Final[dict[str, Any]] = {
+    "oneOf": [
+        {"properties": {"dry_run": {"const": True}, "confirm": NULL}},
+        {"required": ["confirm"], "properties": {"dry_run": {"const": False}, "confirm": TEXT}},
+    ]
+}
 MOVED_TO: Final[dict[str, Any]] = {
     "oneOf": [
+        NULL,
         {"const": NOW},
         {"type": "integer", "minimum": 0, "maximum": LATEST_MS},
         {"type": "string", "format": "date-time"},
@@ -82,7 +97,12 @@ router = APIRouter(route_class=CallRoute, tags=["records"], responses=REFUSED)
 class MovesBody(models.Body):
     """The records to move, and their new time: `deliver_at` or `later`."""
 
-    model_config = models.example({"targets": "orders-*", "deliver_at": NOW, "dry_run": True})
+    model_config = ConfigDict(
+        json_schema_extra={
+            "allOf": [ONE_TIME, DRY_RUN_OR_TOKEN],
+            "examples": [{"targets": "orders-*", "deliver_at": NOW, "dry_run": True}],
+        }
+    )
     targets: models.Pattern = Field(description="A target, or a shell pattern of targets.")
     due_from: models.Moment = Field(
         None, description="Only records that fire at this time or later."
@@ -519,12 +539,8 @@ def _left_of(body: MovesBody, confirm: str | None) -> dict[int, Part]:
     if confirm is None:
         return {}
     found = TOKEN.fullmatch(confirm)
-    if found is None:
-        raise bad_request("confirm: it is no token of a dry run.")
-    if found["digest"] != _digest(body, found["parts"]):
-        detail = (
-            "`confirm` belongs to another filter or time. Repeat the dry run with these fields."
-        )
+    if found is None or found["digest"] != _digest(body, found["parts"]):
+        detail = "`confirm` belongs to no dry run with these fields. Repeat the dry run with them."
         raise Problem(409, "other-dry-run", detail)
     left, sought = dict[int, Part](), _sought(body)
     for said in found["parts"].split("|"):

@@ -136,8 +136,8 @@ def test_records_that_end_first_are_missed(made: MadeUpApi) -> None:
     ("changed", "code", "error"),
     [
         ({"confirm": "1;0:99;-;1.0.0.0;" + "0" * 32}, 409, "other-dry-run"),
-        ({"confirm": "1;" + "0:1," * 1_001}, 400, "bad-request"),
-        ({"confirm": "; DROP"}, 400, "bad-request"),
+        ({"confirm": "1;" + "0:1," * 1_001}, 409, "other-dry-run"),
+        ({"confirm": "; DROP"}, 409, "other-dry-run"),
         ({"confirm": 1}, 400, "bad-request"),
         ({"targets": "*"}, 409, "other-dry-run"),
         ({"deliver_at": SOON_MS + 1}, 409, "other-dry-run"),
