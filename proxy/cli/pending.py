@@ -107,8 +107,8 @@ def pending(
     data_dir: Annotated[
         Path | None,
         typer.Option(
-            help="Count the records in this data folder instead, also by due time. The counts are "
-            "exact if the proxy is stopped."
+            help="Count the records in this data folder instead, also by due time. Cancelled, "
+            "replaced and moved records count until their old due."
         ),
     ] = None,
 ) -> None:

@@ -26,7 +26,7 @@ from proxy.clock import wall_clock_ms
 from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
 from proxy.dead_letters.letter import Origin, read_origin
-from proxy.errors import BrokerLate, ProxyError
+from proxy.errors import BrokerLate, BrokerRefused, ProxyError
 from proxy.kafka.access import Connection, TopicUnknown, client_config, explain, explained
 from proxy.kafka.client_settings import connected, lookup_config
 from proxy.kafka.control import (
@@ -295,7 +295,12 @@ def _write_and_wait(
         try:
             return await_results(consumer, [origin], limit_s, named)[0]
         except KafkaException as error:
-            raise explain(error.args[0], settings, outcomes, "Read") from None
+            why = explain(error.args[0], settings, outcomes, "Read")
+            raise BrokerRefused(
+                f"The request is written as {origin} and takes effect, but its outcome cannot be "
+                f"read. {why.found}",
+                why.remedy,
+            ) from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -132,9 +132,10 @@ def dump_store(
         int | None, typer.Option(min=1, help="Print at most this many records of each shard.")
     ] = None,
 ) -> None:
-    """Print the pending records on disk, by shard and due time.
+    """Print the records on disk, by shard and due time.
 
-    A running proxy has more records in memory."""
+    Cancelled, replaced and moved records are on disk until their old due. A running proxy has more
+    records in memory."""
     for shard in asked.shards():
         for entry in islice(shard.entries(), limit):
             if asked.as_json:

@@ -7,6 +7,7 @@ import ssl
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -209,6 +210,7 @@ class _Meaning(NamedTuple):
     remedy: str
 
 
+FILE_FAILED: Final = re.compile(r"([a-z.]+\.location) failed")
 LIMITS: Final = {
     KafkaError.INVALID_SESSION_TIMEOUT: _Meaning(
         "`session.timeout.ms`",
@@ -383,6 +385,9 @@ def explain(
     if error.code() in UNREACHABLE:
         return BrokerUnreachable(bootstrap, said)
     if error.code() == KafkaError._INVALID_ARG:  # noqa: SLF001
+        if (named := FILE_FAILED.search(said)) and (path := settings.kafka.get(named[1])):
+            why = "does not exist" if not Path(str(path)).exists() else f"was rejected: {said}"
+            return SettingsError(f"The file {path} of `{named[1]}` under `kafka` {why}.")
         return SettingsError(f"librdkafka does not accept the settings under `kafka`: {said}.")
     return BrokerRefused(f"The broker at {bootstrap} refused: {said} ({error.name()}).")
 

@@ -102,6 +102,20 @@ def test_settings_that_the_client_library_does_not_take_are_no_defect() -> None:
         raise KafkaException(KafkaError(LIBRDKAFKA._INVALID_ARG, "no such property"))
 
 
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_file_that_the_client_library_cannot_use_is_named(
+    tmp_path: Path, content: str | None
+) -> None:
+    path = tmp_path / "ca.pem"
+    if content is not None:
+        path.write_text(content, "ascii")
+    asked = {"security.protocol": "SSL", "ssl.ca.location": str(path)}
+    settings = Settings(kafka={"bootstrap.servers": "127.0.0.1:9", **asked})
+    why = "does not exist" if content is None else "was rejected"
+    with pytest.raises(SettingsError, match=f"{path} of `ssl.ca.location` under `kafka` {why}"):
+        Connection(settings)
+
+
 @contextmanager
 def a_listener(folder: Path, *, with_tls: bool) -> Iterator[str]:
     """Yield the address of a server that closes on unknown input, as Kafka does."""
