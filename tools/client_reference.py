@@ -1,4 +1,4 @@
-"""The site's reference of the Python client, made from its docstrings."""
+"""Reference of the Python client for the documentation site, made from the client's docstrings."""
 
 import ast
 import inspect
@@ -26,7 +26,7 @@ def client_names() -> Iterator[str]:
 
 
 def _is_opened(found: type) -> bool:
-    """Return whether users make objects of the class themselves."""
+    """Return whether users create objects of the class."""
     is_protocol = getattr(found, "_is_protocol", False)
     is_own_error = found in {kafka_delay.DeadLetter, kafka_delay.RetryLater}
     return is_own_error or not (issubclass(found, Exception | Enum) or is_protocol)

@@ -1,4 +1,4 @@
-"""Pages of the site: `python -m tools.docs_site FOLDER` writes them all into an empty folder.
+"""Pages of the documentation site: `python -m tools.docs_site FOLDER` writes them to a new folder.
 
 These are the pages in docs/, pages from elsewhere in the repository, and a reference made from the
 code. Links in the repository are relative paths. On the site, a link to a page leads to that page.

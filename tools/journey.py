@@ -28,8 +28,8 @@ class Calls:
         self.between_files = 0
 
     def during(self, work: Callable[[], Any]) -> None:
-        """Run `work` and count its calls. Comprehensions count as no calls, and the calls that a
-        stand-in makes do not count."""
+        """Run `work` and count its calls. Leave out comprehensions, and calls that a stand-in
+        makes."""
         sys.setprofile(self._note)
         try:
             work()
@@ -56,7 +56,7 @@ def _callers(frame: FrameType) -> Iterator[str]:
 class Journey(NamedTuple):
     """Code that one record runs through. `files` maps paths below the repository to numbers of
     calls. `lines` is the number of lines in these files. `calls` counts the calls in the turn that
-    delivers, and `between_files` the calls among them that come from another file."""
+    delivers. `between_files` counts the calls in that turn whose caller is in another file."""
 
     files: dict[str, int]
     lines: int

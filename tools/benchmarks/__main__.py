@@ -67,34 +67,35 @@ def measure(
     only: Annotated[
         str, typer.Option(help="Scenarios, comma-separated. The relay always runs.")
     ] = "",
-    quick: Annotated[bool, typer.Option(help="Few records, to see that it works.")] = False,
+    quick: Annotated[bool, typer.Option(help="Few records: only check that it runs.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the report here as JSON.")] = None,
     against: Annotated[
         Path | None,
-        typer.Option(help="Compare with this report, not with the last in docs/benchmarks."),
+        typer.Option(help="Compare with this report, not with the latest in docs/benchmarks."),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw the overload, second by second: .svg or .png.")
+        Path | None, typer.Option(help="Draw the scenario overload into this .svg or .png file.")
     ] = None,
     held: Annotated[
         int | None,
-        typer.Option(min=100, help="Highest rate of this machine, records/s. Default: find it."),
+        typer.Option(min=100, help="Highest rate of this machine, records/s. Default: measure it."),
     ] = None,
     pending_records: Annotated[int | None, typer.Option(help="Number of pending records.")] = None,
     value_bytes: Annotated[int, typer.Option(help="Size of a record's value.")] = 200,
     ids: Annotated[bool, typer.Option(help="Give every record a timer-id of its own.")] = False,
     proxy: Annotated[
-        str, typer.Option(help="The command under measurement; `run --config FILE` is added.")
+        str, typer.Option(help="Command of the measured proxy. `run --config FILE` is added.")
     ] = PROXY,
     folder: Annotated[
-        Path | None, typer.Option(help="Where broker and proxies keep data; kept afterwards.")
+        Path | None, typer.Option(help="Folder for data of broker and proxies. It is not deleted.")
     ] = None,
 ) -> None:
     """Measure the proxy beside a plain relay, on an embedded broker.
 
-    Each figure is shown beside the last report in docs/benchmarks of the same kind of machine.
-    The exit code is 1 if a record came early, twice or not at all. It is 2 if a scenario could
-    not be measured; the run ends there. Slowness never changes the exit code."""
+    Each figure is shown beside its value in the latest report in docs/benchmarks from the same
+    kind of machine. The exit code is 1 if a record came early, twice or not at all. It is 2 if a
+    scenario could not be measured. Then the run ends at once. Slowness never changes the exit
+    code."""
     usual = QUICK if quick else FULL
     scale = replace(
         usual,
@@ -105,7 +106,7 @@ def measure(
     )
     names = _chosen(only)
     if (plot or held) and "overload" not in names:
-        raise typer.BadParameter("--plot and --held are for overload, which --only leaves out.")
+        raise typer.BadParameter("--plot and --held need the scenario overload: add it to --only.")
     _refuse_what_would_fail_later(json, plot)
     described, options = machine.describe(kafka_version()), _options(quick, scale, usual)
     options += ["--proxy"] if proxy != PROXY else []

@@ -29,14 +29,13 @@ def cpu_s(pid: int) -> float:
 
 
 def anonymous_bytes(pid: int) -> int:
-    """Return the resident anonymous memory of a process and its children. Mapped files do not
-    count."""
+    """Return the resident anonymous memory of a process and its children, without mapped files."""
     return sum(_own_anonymous_bytes(member) for member in process_tree(pid))
 
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """Resident memory. The kernel can drop the pages of mapped files."""
+    """Resident memory. `file_bytes` are pages of mapped files. The kernel can drop these pages."""
 
     anonymous_bytes: int
     file_bytes: int
@@ -60,10 +59,11 @@ def disk_bytes(folder: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DiskTraffic:
-    """Bytes that one process read from disk and bytes of file pages that it changed. Reads and
-    writes through a mapping count too. The kernel counts whole pages. A page that changes several
-    times before it is written to disk counts once, even if its file is deleted before that. NaN
-    means that the system does not tell. Files in a tmpfs count as 0."""
+    """Bytes that one process read from disk, and bytes of file pages that it changed. Memory-mapped
+    reads and writes are included. The kernel counts whole pages. It counts a page once for all
+    changes before the page is written to disk. Pages of a file that is deleted before that are
+    counted, too. NaN means that the system does not report the number. Files in a tmpfs count as
+    0."""
 
     read_bytes: float
     written_bytes: float
@@ -94,7 +94,8 @@ class Meter:
         self._started_s = time.monotonic()
 
     def bill(self, finished: dict[str, float]) -> Bill:
-        """Return the cost since the start. `finished` adds processes that measured themselves."""
+        """Return the CPU seconds since this meter was created. `finished` adds the CPU seconds of
+        processes that measured themselves."""
         elapsed_s = time.monotonic() - self._started_s
         used = {name: cpu_s(pid) - self._before_s[name] for name, pid in self._pids.items()}
         used |= finished

@@ -1,9 +1,10 @@
-"""Cost of an audit that continues an audit with many open records.
+"""Cost of a continued audit if the earlier audit left many records open.
 
-`python -m tools.benchmarks.audit_open [open] [new]`, for example 50000000 100000. The open
-records are written straight into the audit's table. Their dues spread over fifty days, and a tenth
-of them have ids. Then new records are written to the topics, and the audit continues several
-times in one Spark session, because `audit --follow` keeps its session too."""
+`python -m tools.benchmarks.audit_open [open] [new]` takes the number of open records and the number
+of new records, for example 50000000 100000. The open records are written straight into the audit's
+table of open records. Their dues spread over fifty days, and a tenth of them have ids. Then new
+records are written to the topics, and the audit is continued. This happens several times in one
+Spark session, because `audit --follow` also keeps one session."""
 
 import json
 import sys
@@ -37,7 +38,8 @@ VALUE_BYTES: Final = 200
 
 
 def open_rows(spark: SparkSession, count: int, now_ms: int) -> DataFrame:
-    """Return rows of pending records for OPEN. Their offsets lie before the log's first offset."""
+    """Return rows of the table OPEN: pending records. No record of the topics has their negative
+    offsets."""
     due_ms = f"{now_ms + HOUR_MS} + (xxhash64(id, 1) & {FIFTY_DAYS_MS - 1})"
     known = {
         "timestamp_ms": f"{now_ms} - id DIV 1000",
@@ -117,7 +119,7 @@ def _gone_on(spark: SparkSession, job: AuditJob, table: Path) -> dict[str, Any]:
 
 
 def _stands_at_the_newest(history: History) -> None:
-    """Note in the history that the last audit left the current version of the table."""
+    """Add an audit to the history that left the current version of the table of open records."""
     (row,) = history.audits.collect()
     newest = {"audit": new_name(), "open_version": history.records.version}
     history.add({**row.asDict(), **newest})

@@ -13,15 +13,16 @@ from tools.benchmarks.verdict import Lateness, lateness
 Floats = npt.NDArray[np.float64]
 
 SHORT_MS: Final = 1_000
-"""Limit of a short delay. A record with a short delay is late if the ingress is read late. Most
-records with longer delays are scheduled in time."""
+"""Shorter delays are short. A record with a short delay is late if the proxy reads the ingress
+late. Most records with longer delays are still read before their due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """One second, by its number after the start. `short` and `long` are the lateness of the records
-    that were due in this second, with short and with longer delays. `delivered` counts the records
-    that arrived in it. `anonymous_mb` is the proxy's memory."""
+    """One second of a run. `at_s` is its number after the start. `short` is the lateness of records
+    with short delays that were due in this second. `long` is the lateness of the other records that
+    were due in it. `delivered` counts the records that arrived in it. `anonymous_mb` is the proxy's
+    memory."""
 
     at_s: int
     sent: int

@@ -1,9 +1,10 @@
 """Comparison of a run's figures with an earlier run.
 
-The speed of machines of one kind differs by half, so rates are never compared. Ratios within a run,
-sizes, and times on the same kind of machine are compared. If the relay's rates differ by more than
-SAME_PACE, only sizes are compared. A change counts if it is larger than 5 %, and larger than the
-spread of the rounds in each run. For a figure without rounds, it must exceed NOISE.
+Machines of the same kind differ in speed by half, so rates are never compared. Sizes are always
+compared. Ratios within a run are compared if the relay's rates of both runs differ by at most the
+factor SAME_PACE. Times also need the same kind of machine and the same options. A change counts
+as better or worse if it is larger than 5 %, and larger than the spread of the rounds in each run.
+For a figure without a spread, it must exceed NOISE.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Headline figures of a run with their goals."""
+"""Main figures of a run with their goals."""
 
 import math
 import operator
@@ -19,7 +19,7 @@ from tools.benchmarks.steady import Ladder, Streamed
 from tools.benchmarks.verdict import Lateness
 
 Goals = tuple[str, str, str]
-"""Goals of p50, p99 and p99.9."""
+"""Goals for the lateness: p50, p99 and p99.9."""
 
 NO_GOALS: Goals = ("", "", "")
 _SENSES: dict[str, Callable[[float, float], bool]] = {

@@ -1,6 +1,7 @@
-"""Lateness of records while instances are stopped, started and restarted as planned. `python -m
+"""Lateness of records while instances start, stop and restart in an orderly way. `python -m
 tools.benchmarks.handover` takes three minutes, with one broker on this machine. See `--help`. The
-lateness is the broker's append time minus the due time, of the records due after each step."""
+lateness is the broker's append time minus the due time. A record belongs to the last step that
+began before its due."""
 
 import tempfile
 import time
@@ -27,7 +28,7 @@ SHARED_WITHIN_S = 120
 
 
 class Steps:
-    """Steps of one group of instances, and when each began."""
+    """Steps of one group of instances, and the time at which each step began."""
 
     def __init__(self, installation: Installation, workers: int) -> None:
         kafka = installation.kafka(**{"session.timeout.ms": "10000"})
@@ -72,7 +73,7 @@ class Steps:
 
 
 def measure(folder: Path, workers: int, rounds: int) -> dict[str, list[float]]:
-    """Return each step's longest lateness in seconds. Every record must end once."""
+    """Return each step's longest lateness in seconds. Check that every record ended once."""
     with any_broker(folder / "broker") as bootstrap:
         installation = Installation(bootstrap, folder, PARTITIONS)
         try:
@@ -102,9 +103,9 @@ def measure(folder: Path, workers: int, rounds: int) -> dict[str, list[float]]:
 
 def main(
     workers: Annotated[int, typer.Option(help="Worker processes of each instance.")] = 1,
-    rounds: Annotated[int, typer.Option(help="Times that all steps are made.")] = 2,
+    rounds: Annotated[int, typer.Option(help="How often to run all steps.")] = 2,
 ) -> None:
-    """Print the latest record of each step."""
+    """Print the longest lateness of each step."""
     print(describe(kafka_version()))
     with tempfile.TemporaryDirectory(prefix="handover-") as folder:
         for name, found in measure(Path(folder), workers, rounds).items():

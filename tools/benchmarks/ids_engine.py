@@ -1,9 +1,9 @@
-"""Cost of keeping ids: our register beside RocksDB.
+"""Cost of storing ids: the proxy's id register beside RocksDB.
 
-`python -m tools.benchmarks.ids_engine [ids]`. Batches have 2,048 new ids. In every eighth batch
-256 pending ids are looked up and replaced. `WAITING` ids stay pending, and older ones are
-forgotten. Each engine runs in its own process. RocksDB is told the ids to forget. The register
-finds them itself. The register also stores tombstones and links, and RocksDB does not."""
+`python -m tools.benchmarks.ids_engine [ids]`. Batches have 2,048 new ids. With every eighth batch
+256 pending ids are looked up and replaced. The newest `WAITING` ids stay pending, and older ids
+are deleted. Each engine runs in its own process. RocksDB gets a list of the ids to delete. The
+register finds these ids itself. Only the register also stores tombstones and links."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ ENGINES: dict[str, Callable[[Path], Engine]] = {"ours": OurRegister, "rocksdb": 
 
 
 class Clock:
-    """CPU seconds of the calling thread by name of the call, and of the whole process. `longest_s`
-    is the longest call, because it delays due records."""
+    """CPU seconds: `loop_s` of the calling thread by name of the call, `process_s` of all threads.
+    `longest_s` is the longest call. In the proxy, due records wait for such a call."""
 
     def __init__(self) -> None:
         self.loop_s: dict[str, float] = {}

@@ -1,7 +1,7 @@
 """Pause in deliveries when a proxy under load is killed and started again at once. `python -m
 tools.benchmarks.kills` takes five minutes, with one broker on this machine. The only proxy is
-killed at random moments and keeps its folder. The time runs from SIGKILL until a consumer has the
-first record delivered after it."""
+killed at random moments and keeps its folder. The pause lasts from SIGKILL until a consumer gets
+the first record that was delivered after the kill."""
 
 import random
 import tempfile
@@ -40,7 +40,8 @@ class Arrivals:
         self._thread.start()
 
     def next_after(self, moment_s: float) -> float:
-        """Return when the first record arrived after this moment, in monotonic seconds."""
+        """Wait for a record that arrives after this moment. Return when it arrived. Both times are
+        monotonic seconds."""
         deadline_s = moment_s + PATIENCE_S
         while self._last_s <= moment_s:
             assert time.monotonic() < deadline_s, f"nothing was delivered for {PATIENCE_S} s"
@@ -59,7 +60,7 @@ class Arrivals:
 
 
 def measure(folder: Path) -> list[float]:
-    """Return for each kill the seconds without a delivery. Every record must end once."""
+    """Return for each kill the seconds without a delivery. Check that every record ended once."""
     draw = random.Random(1)
     with any_broker(folder / "broker") as bootstrap:
         installation = Installation(bootstrap, folder)

@@ -15,8 +15,9 @@ PAGE_WITHIN_S = 30
 
 
 class Lister:
-    """Thread that lists pages within the `with` block. After the last page it begins again.
-    `records` is the number listed in `seconds`. The slowest page took `longest_s`."""
+    """Thread that lists pages while its `with` block runs. After the last page it begins again.
+    `records` counts the records that were listed in `seconds`. The slowest page took
+    `longest_s`."""
 
     def __init__(self, proxy: ProxyProcess) -> None:
         self.records = 0
@@ -53,7 +54,7 @@ class Lister:
             asked_s = time.monotonic()
             try:
                 cursor = self._page(cursor)
-            except Exception as error:  # noqa: BLE001 - told by whoever waits for this thread
+            except Exception as error:  # noqa: BLE001 - __exit__ raises it in the other thread
                 self._failed = repr(error)
             ended_s = time.monotonic()
             self.longest_s = max(self.longest_s, ended_s - asked_s)

@@ -1,4 +1,5 @@
-"""Load generator: delayed records into the ingress topic, paced or unlimited."""
+"""Load generator: it writes delayed records to the ingress topic, at a given rate or as fast as
+possible."""
 
 import gc
 import math
@@ -26,11 +27,11 @@ the proxy."""
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Settings of a load. A record's due is a random delay after `anchor_ms`, or after the time of
-    sending without it. `delay_ms` is the range of the delays. Without `rate_per_s` the broker sets
-    the pace. Sending stops after `most_s`. With `id_header` each record has its own id (38 bytes).
-    If `targets` is above 1, the names of the targets end with numbers, and the records go to them
-    in turns."""
+    """Settings of a load. Each record has a random delay in the range `delay_ms`. The delay starts
+    at `anchor_ms`. If `anchor_ms` is None, it starts when the record is sent. If `rate_per_s` is
+    None, records are sent as fast as the broker takes them. Sending stops after `most_s` seconds.
+    With `id_header` each record has its own id (38 bytes). If `targets` is above 1, the names of
+    the targets end with numbers, and each target gets every `targets`th record."""
 
     bootstrap_servers: str
     ingress: str
@@ -49,8 +50,8 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Summary of a load. `cpu_s` is the generator's CPU time. The client got the first record at
-    `started_ms` and the last at `ended_ms`."""
+    """Summary of a load. `cpu_s` is the generator's CPU time. Sending lasted from `started_ms` to
+    `ended_ms`. The broker had all records at `acknowledged_ms`."""
 
     count: int
     started_ms: float
@@ -64,8 +65,8 @@ class Loaded:
 
 
 def send(announce: Announce, load: Load, tell: Callable[[int], None] = lambda _: None) -> Loaded:
-    """Send a whole load and wait for the broker. Run in a process of its own. `tell` is called with
-    the number of records sent."""
+    """Send a whole load and wait until the broker has it. Run this function in a process of its
+    own. `tell` is called repeatedly with the number of records sent up to then."""
     settings = {"linger.ms": LINGER_MS, "message.max.bytes": MOST_MESSAGE_BYTES}
     client = clients.producer(load.bootstrap_servers, settings)
     return send_through(client, announce, load, tell)

@@ -71,7 +71,8 @@ def _by_second(ends: Ends, targets: set[str], went_ms: int) -> dict[int, int]:
 
 
 def _on_time_again_s(by_second: dict[int, int]) -> int:
-    """Return the second from which no p99 is late while the node is away."""
+    """Return the first second after the last late second. Only seconds while the node is away are
+    judged. A second is late if its p99 exceeds ON_TIME_MS."""
     late = [s for s, p99_ms in by_second.items() if 0 <= s < AWAY_S and p99_ms > ON_TIME_MS]
     return max(late, default=-1) + 1
 

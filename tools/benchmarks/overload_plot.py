@@ -54,7 +54,7 @@ def _draw_rates(axes: Axes, overload: Overload) -> None:
 
 
 def _draw_lateness(axes: Axes, overload: Overload) -> None:
-    """Draw lateness by the second of the due time, and once by the second of arrival."""
+    """Draw lateness by the second of the due time. One line shows it by the second of arrival."""
     at_s = _middles(overload.seconds)
     for name, colour, late in (
         ("short delays", SHORT, [one.short for one in overload.seconds]),

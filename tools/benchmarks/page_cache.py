@@ -6,8 +6,8 @@ from pathlib import Path
 
 
 def forget(folder: Path) -> None:
-    """Write the files below a folder to disk and drop their pages. Files must not be mapped. A
-    system without `posix_fadvise` keeps the pages."""
+    """Write the files below a folder to disk and drop their cached pages. The files must not be
+    mapped into memory. Do nothing on a system without `posix_fadvise`."""
     if not hasattr(os, "posix_fadvise"):
         return
     for path in filter(Path.is_file, folder.rglob("*")):

@@ -85,7 +85,7 @@ def _run(link: Connection, work: Callable[..., object], arguments: tuple[object,
 
     try:
         link.send(("done", work(announce, *arguments)))
-    except BaseException:  # noqa: BLE001 - whatever it is, the parent must hear of it
+    except BaseException:  # noqa: BLE001 - the parent process reports every failure
         link.send(("failed", traceback.format_exc()))
     finally:
         link.close()

@@ -1,4 +1,4 @@
-"""Proxy under measurement: the real command in a process of its own."""
+"""The measured proxy: its command in a process of its own."""
 
 import http.client
 import json
@@ -48,7 +48,8 @@ class ProxyProcess:
             )
 
     def wait_ready(self, timeout_s: float = 60) -> None:
-        """Wait until /readyz answers 200, or raise BenchmarkError with the end of the log."""
+        """Wait until /readyz answers 200. If the proxy ends or takes too long, raise BenchmarkError
+        with the end of its log."""
         deadline_s = time.monotonic() + timeout_s
         while self.get("/readyz")[0] != 200:
             if self._running().poll() is not None:
@@ -95,7 +96,7 @@ class ProxyProcess:
         return self._process
 
     def post(self, path: str, body: object, timeout_s: float) -> tuple[int, str]:
-        """Call the admin API. Return status and text, status 0 if there is no answer."""
+        """Call the admin API. Return status and text. Without an answer the status is 0."""
         return self._ask("POST", path, json.dumps(body), timeout_s)
 
     def get(self, path: str, timeout_s: float = 2) -> tuple[int, str]:

@@ -21,7 +21,8 @@ QUIET_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ReadOrder:
-    """Read until `count` records came and no more follow, or until `deadline_s`."""
+    """Order to read a topic until `count` records came and no more follow, for at most `deadline_s`
+    seconds. `stamped` records have the proxy's header `timer-due`."""
 
     bootstrap_servers: str
     topic: str
@@ -99,8 +100,8 @@ def _collect(
 
 
 def next_batch(consumer: Consumer, is_complete: bool, stamped: bool = True) -> Batch | None:
-    """Return the next batch, or None after 0.1 s without records. When the read is complete, wait
-    longer for surplus records. Check the stamp of the first record."""
+    """Return the next batch, or None if no record comes in 0.1 s. If `is_complete`, wait QUIET_S
+    for surplus records. If `stamped`, check the header `timer-due` of the first record."""
     first = consumer.poll(QUIET_S if is_complete else 0.1)
     if first is None:
         return None
@@ -118,8 +119,8 @@ def _check_stamp(message: Message) -> None:
     expected_ms = int(read_keys([key])["due_ms"][0]) if len(key) == KEY_BYTES else None
     if stamps.get("timer-due") != str(expected_ms).encode():
         raise BenchmarkError(
-            f"A record in {message.topic()} says timer-due {stamps.get('timer-due')!r}, "
-            f"but {expected_ms} was asked for."
+            f"A record in {message.topic()} has the header timer-due "
+            f"{stamps.get('timer-due')!r}, but its due is {expected_ms}."
         )
 
 

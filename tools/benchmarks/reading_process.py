@@ -1,7 +1,8 @@
-"""Prototype: work that a separate reading process would take from a worker's loop. `python -m
+"""Prototype: how much work would a separate reading process take from a worker's loop? `python -m
 tools.benchmarks.reading_process` takes five minutes. Pending records are fetched, parsed and stored
-as in a worker, without transactions. One thread does all this work, or two processes that share
-columns in memory. The cost of a thread is its CPU time."""
+as in a worker, without transactions. Two ways are compared. In the first, one thread does all this
+work. In the second, one process fetches and parses, and another process stores. They share columns
+of the parsed records in memory. The cost of a thread is its CPU time."""
 
 import gc
 import sys
@@ -44,8 +45,8 @@ WARM_RECORDS: Final = 50_000
 
 
 class Busy(NamedTuple):
-    """CPU and wall time of a thread. `anew_s` is the CPU time for making entries from the shared
-    columns again."""
+    """CPU and wall time of a thread. `anew_s` is the part of `cpu_s` that makes entries from the
+    shared columns."""
 
     cpu_s: float
     elapsed_s: float
@@ -85,7 +86,7 @@ class Stores:
 
 def measure(
     records: Annotated[int, typer.Option(help="Number of pending records.")] = 1_000_000,
-    rounds: Annotated[int, typer.Option(help="Each measures both kinds twice.")] = 2,
+    rounds: Annotated[int, typer.Option(help="Rounds. Each measures both ways twice.")] = 2,
 ) -> None:
     """Print the CPU time of each thread (us per record), and records per second."""
     leave_on_sigterm()
@@ -193,8 +194,8 @@ def keep(
 
 
 def parsed(source: Source) -> Iterator[tuple[int, list[Entry]]]:
-    """Yield entries by partition. The first item has no entries. It tells that the fetch is
-    warm."""
+    """Yield entries by partition. The first item has no entries. It marks the end of the
+    warm-up."""
     consumer = clients.consumer(source.bootstrap_servers, {"group.id": source.group})
     consumer.subscribe([TOPIC])
     reader, left = RequestReader(Policy()), source.records

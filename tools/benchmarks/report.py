@@ -22,12 +22,13 @@ class Report:
 
     @property
     def setting(self) -> str:
-        """Return the setting. Runs with equal settings can be compared in full."""
+        """Return machine and options as one text. Reports with equal texts can be compared in
+        full."""
         return setting_of(asdict(self.machine), self.options)
 
     @property
     def figures(self) -> list[Figure]:
-        """Return the headline figures. A quick run has no goals."""
+        """Return the main figures. A quick run has no goals."""
         found = figures_of(self.results)
         return [replace(figure, goal="") for figure in found] if self.quick else found
 

@@ -22,9 +22,9 @@ PENDING_METRIC = "delay_proxy_shard_pending_records"
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """One restart. `first_delivery_s` runs from the start of the process to the first received
-    record. `pending_after` is the proxy's own count of pending records, None if unknown. This count
-    is never too low. It may include records that ended just before a kill."""
+    """One restart. `first_delivery_s` is the time from the start of the process to the first
+    received record. `pending_after` is the proxy's own count of pending records, None if unknown.
+    This count is never too low. It may include records that ended just before a kill."""
 
     how: str
     first_delivery_s: float

@@ -1,4 +1,4 @@
-"""Scale of the benchmarks: full, or a few seconds that only show that they work."""
+"""Scale of the benchmarks: full, or quick. A quick run only checks that the benchmarks work."""
 
 from dataclasses import dataclass
 

@@ -1,5 +1,6 @@
-"""One, two and four workers of one `run`, in turns on one broker, with CPU and lateness. `python -m
-tools.benchmarks.several_workers` takes about half an hour. `--help` shows how to run a part."""
+"""Comparison of CPU and lateness with one, two and four workers of one proxy. The numbers of
+workers take turns on one broker. `python -m tools.benchmarks.several_workers` takes about half an
+hour. `--help` shows how to run a part."""
 
 import sys
 from dataclasses import replace
@@ -22,13 +23,13 @@ RATES = "10000,30000,45000"
 
 def measure(
     workers: Annotated[str, typer.Option(help="Numbers of workers, comma-separated.")] = WORKERS,
-    rates: Annotated[str, typer.Option(help="Records/s of all workers, comma-separated.")] = RATES,
+    rates: Annotated[str, typer.Option(help="Total records/s, comma-separated.")] = RATES,
     rounds: Annotated[int, typer.Option(help="Rounds of each rate.")] = 1,
-    seconds: Annotated[int, typer.Option(help="Length of each stream.")] = 45,
+    seconds: Annotated[int, typer.Option(help="Length of each stream, in seconds.")] = 45,
 ) -> None:
     """Print lateness, CPU and memory by rate and number of workers.
 
-    Due times are scattered as in `make bench`, over half a minute at most."""
+    Delays are random, up to a third of the stream's length."""
     leave_on_sigterm()
     with made_world(None, (sys.executable, "-m", "proxy"), SCALE) as world:
         warm_broker(world)
@@ -51,7 +52,7 @@ def _compare(world: World, stream: Stream, workers: list[str], rounds: int) -> N
 def _figures(world: World, name: str, stream: Stream) -> Figures:
     found = run_stream(world, name, stream)
     if found.verdict.faults:
-        raise BenchmarkError(f"The arrived records are not the sent ones: {found}")
+        raise BenchmarkError(f"Sent and arrived records differ: {found}")
     late, cpu_us = found.lateness, found.cpu_us_per_record
     return {
         "offered/s": found.offered_per_s,

@@ -88,8 +88,9 @@ def climb(
     *,
     is_short: bool = False,
 ) -> Ladder:
-    """Try every rate. Then halve the gap between the highest held rate and the next higher rate,
-    `refinements` times. A short climb tries no rate above the first rate that is not held."""
+    """Try every rate. A rate is held if records were sent at this rate and their p99 is at most
+    `p99_ms`. Then halve the gap between the highest held rate and the next higher rate,
+    `refinements` times. If `is_short`, skip the rates above the first rate that is not held."""
     streams: list[Streamed] = []
     for rate in rates:
         streams.append(run(rate))

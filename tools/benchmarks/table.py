@@ -1,4 +1,5 @@
-"""Report for people: figures with their goals and an earlier run, and all streams."""
+"""Report as tables for a terminal: the figures with their goals and the figures of an earlier run,
+and the details of all streams."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -82,7 +83,7 @@ def _compared(report: Report, earlier: Earlier | None, changed: Mapping[str, Cha
     compared = f"{len(changed)} figures compared with {earlier.name} ({earlier.setting})"
     if paces := other_pace(report.figures, earlier):
         now, before = map(_number, paces)
-        compared += f", only sizes: the relay passed {now} records/s, and {before} then"
+        compared += f", only sizes: the relay passed {now} records/s now and {before} then"
     return f"{compared}; worse beyond the noise: {', '.join(worse) or 'none'}."
 
 
@@ -98,7 +99,7 @@ def _detail_table(results: Mapping[str, object]) -> Table:
 
 def _seconds_table(seconds: list[Second]) -> Table:
     table = Table(
-        title="Overload, second by second; ms late: short and long delays by due, all by arrival"
+        title="Overload by second; lateness in ms: short and long delays by due, all by arrival"
     )
     late = ("short p50", "p99", "max", "long p50", "p99", "max")
     for column in ("second", "sent", "due", *late, "delivered", "p99", "MB"):

@@ -1,4 +1,4 @@
-"""Fresh topics for each measurement, removed afterwards so that logs do not accumulate."""
+"""New topics for each measurement. They are deleted afterwards, so that disk space is freed."""
 
 from collections.abc import Mapping
 

@@ -27,7 +27,7 @@ THIS, OTHER = "this", "other"
 SCALE = replace(
     FULL, warm_broker_s=20, ingest_records=500_000, pending_records=3_000_000, listing_s=0
 )
-"""Nothing is listed, because the other proxy may lack the call."""
+"""Pending records are not listed, because the other proxy may lack that call."""
 SCATTERED = Stream(rate=30_000, seconds=45, delay_ms=(0, 15_000), settle_ms=15_000)
 LIGHT = Stream(rate=100, seconds=30, delay_ms=(1_000, 5_000), settle_ms=0)
 
@@ -38,7 +38,7 @@ Commands: TypeAlias = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """The measurement, and the number of rounds that shows its ratios above the noise."""
+    """Measurement of both proxies. With `rounds` rounds, its ratios exceed the noise."""
 
     rounds: int
     measure: Callable[[World, Commands, str, int], Rounds]
@@ -47,9 +47,9 @@ class Scenario:
 def measure(
     other: Annotated[str, typer.Argument(help="The other proxy's command.")],
     only: Annotated[str, typer.Option(help="Scenarios, comma-separated.")] = "",
-    rounds: Annotated[int, typer.Option(help="Rounds of each. 0: the usual number.")] = 0,
+    rounds: Annotated[int, typer.Option(help="Rounds of each scenario. 0: the default.")] = 0,
 ) -> None:
-    """Print the figures of this checkout's proxy and of another one, and their ratios."""
+    """Print the figures of this checkout's proxy and of the other proxy, and their ratios."""
     leave_on_sigterm()
     commands: Commands = {THIS: (sys.executable, "-m", "proxy"), OTHER: tuple(shlex.split(other))}
     with made_world(None, commands[THIS], SCALE) as world:
@@ -110,7 +110,7 @@ def _both(
 
 def _sound(verdict: Verdict) -> None:
     if verdict.faults:
-        raise BenchmarkError(f"The arrived records are not the sent ones: {verdict}")
+        raise BenchmarkError(f"Sent and arrived records differ: {verdict}")
 
 
 def _ingest(world: World, name: str) -> Figures:

@@ -13,7 +13,7 @@ class Watch(ABC):
 
     @abstractmethod
     def look(self) -> None:
-        """Look once."""
+        """Take one sample."""
 
     def begin(self) -> None:
         self._thread.start()

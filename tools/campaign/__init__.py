@@ -1,3 +1,3 @@
-"""Campaign that judges the audit: random runs with one planted fault each. A run is a random
-history that the real proxy plays on a stand-in Kafka. Begin with `campaign`. The faults are in
-`operators`."""
+"""Campaign that judges the audit: does it find planted faults, and only these? In a run, the proxy
+handles random requests on a stand-in for Kafka. Each run is audited without a fault and with one
+planted fault. Read `campaign` first. The modules of `operators` plant the faults."""

@@ -34,20 +34,21 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    runs: Annotated[int, typer.Option(help="Number of histories.")] = 500,
-    seed: Annotated[int, typer.Option(help="Seed of the random histories.")] = 1,
-    run: Annotated[int | None, typer.Option(help="This history alone.")] = None,
+    runs: Annotated[int, typer.Option(help="Number of runs.")] = 500,
+    seed: Annotated[int, typer.Option(help="Seed of the random runs.")] = 1,
+    run: Annotated[int | None, typer.Option(help="Judge only the run of this number.")] = None,
     mode: Annotated[list[str] | None, typer.Option(help="batch, continued or follow.")] = None,
-    operator: Annotated[list[str] | None, typer.Option(help="Plant these faults alone.")] = None,
-    without_faults: Annotated[bool, typer.Option(help="Plant nothing.")] = False,
-    rules: Annotated[bool, typer.Option(help="Disable each rule in turn instead.")] = False,
-    parts: Annotated[bool, typer.Option(help="With --rules: parts of rules, too.")] = False,
+    operator: Annotated[list[str] | None, typer.Option(help="Plant only these faults.")] = None,
+    without_faults: Annotated[bool, typer.Option(help="Plant no faults.")] = False,
+    rules: Annotated[bool, typer.Option(help="Switch off one rule after another.")] = False,
+    parts: Annotated[bool, typer.Option(help="With --rules: also parts of rules.")] = False,
     json: Annotated[bool, typer.Option(help="Print JSON, not markdown.")] = False,
     master: Annotated[str, typer.Option(help="Spark's master URL.")] = "local[2]",
 ) -> None:
     """Audit random runs of the proxy, each without a fault and with one planted fault.
 
-    The exit code is 1 if a fault was missed, or the audit reported something else."""
+    The exit code is 1 if the audit missed a planted fault, or reported a fault that was not
+    planted."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     numbers = range(runs) if run is None else range(run, run + 1)
     chosen = {} if without_faults else {n: OPERATORS[n] for n in operator or OPERATORS}

@@ -1,5 +1,5 @@
-"""Random runs in pairs, without a fault and with one planted fault. The audit must name exactly
-the fault."""
+"""Random runs in pairs, without a fault and with one planted fault. The audit must report exactly
+the planted fault."""
 
 from __future__ import annotations
 
@@ -72,10 +72,11 @@ def drawn_chunk(
     operators: Mapping[str, Operator],
     so_far: Counter[str],
 ) -> Chunk:
-    """Return a clean run and a faulty twin of each history. Operators that were planted least come
-    first. Without operators there are only clean runs. A twin is left out if, even without its
-    fault, its records end otherwise than in the clean run. This can happen, because a twin's shards
-    have other numbers, and the number decides in which turns a shard is skipped."""
+    """Play each history (random requests and events) twice: as a clean run, and as a twin with one
+    planted fault. Faults that were planted least often come first. Without operators, there are
+    only clean runs. A twin is left out if its records end otherwise than in the clean run already
+    before the fault is planted. This can happen, because a twin's partitions have other numbers.
+    A partition's number decides in which turns the proxy skips its shard."""
     clean, faulty = [], []
     for number in numbers:
         clean.append(played(seed, number, 2 * number))
@@ -121,15 +122,16 @@ def judge(spark: SparkSession, chunk: Chunk, modes: Iterable[str], figures: Figu
 def _judge_seen(
     spark: SparkSession, chunk: Chunk, sight: str, folder: Path, figures: Figures
 ) -> None:
-    """Audit the clean runs with a limited view. No record may be a violation."""
+    """Audit the clean runs with a limited view of their topics. No record may be a violation."""
     with materialising(spark, location(folder)) as keep:
         found = Prepared(spark, chunk.clean, sight, folder / "topics", keep).judged(keep)
     check(Chunk(chunk.clean, ()), sight, found, figures)
 
 
 def check(chunk: Chunk, mode: str, found: Verdicts, figures: Figures) -> None:
-    """Count the audit's right statements and keep its wrong ones. With a full view, each record of
-    a clean run must get the verdict that fits its end."""
+    """Compare the audit's verdicts with the expected verdicts. Count right verdicts and keep wrong
+    verdicts. If the audit sees all records, each record of a clean run must get the verdict that
+    fits its end."""
     by_run = _by_run(found)
     for contents in chunk.clean:
         said = by_run.get(contents.run, {})
@@ -182,8 +184,8 @@ def _check_faulty(
 
 
 def _wrong(faulty: Faulty, mode: str, before: Verdicts, after: Verdicts) -> Iterable[Wrong]:
-    """Yield the wrong statements of the audit. An audit in a mode that cannot see the fault need
-    not report it, but may report no other violation."""
+    """Yield the wrong verdicts of the audit. If the mode cannot see the fault, the audit need not
+    report it. But then it must not report another violation."""
     expected = _allowed(faulty.planted.expected, mode)
     sides = _allowed(faulty.planted.sides, mode)
     is_unseen = mode in faulty.operator.unseen_in
@@ -203,7 +205,7 @@ def _wrong(faulty: Faulty, mode: str, before: Verdicts, after: Verdicts) -> Iter
 
 def _allowed(by_origin: Mapping[str, frozenset[str]], mode: str) -> dict[str, frozenset[str]]:
     """Return the verdicts that a mode may give, by origin. `follow` judges only records that must
-    have ended, so UNSETTLED records may stay pending."""
+    have ended, so it may call records marked UNSETTLED pending."""
     pending = {PENDING} if mode == FOLLOW else set()
     return {
         origin: verdicts - {UNSETTLED} | (pending if UNSETTLED in verdicts else set())
@@ -212,8 +214,8 @@ def _allowed(by_origin: Mapping[str, frozenset[str]], mode: str) -> dict[str, fr
 
 
 def _is_second_end(said: Said, mode: str) -> bool:
-    """Return whether the audit says that an earlier audit saw the record's end. Then it knows
-    nothing else about this end."""
+    """Return whether the audit says that an earlier audit saw the record's end. Then this audit
+    knows nothing else about that end."""
     return mode != BATCH and "an earlier audit saw its end" in said.detail
 
 

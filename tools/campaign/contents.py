@@ -1,4 +1,4 @@
-"""Topics of an ended run, in which faults are planted."""
+"""Topics of a finished run, in which faults are planted. Audits read them at several moments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PURGED = "purged by "
 
 @dataclass(slots=True)
 class Held:
-    """Record of a topic. `since` is the number of the first moment at which it exists."""
+    """Record of a topic. `since` is the number of the first moment at which the record exists."""
 
     topic: str
     partition: int
@@ -62,9 +62,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Moment at which the topics are read. `committed` and `log_ends` are by ingress partition.
-    `served` holds the policies (first offset, digest) of each partition, from the settings
-    topic."""
+    """Moment at which an audit reads the topics. `committed` and `log_ends` are by ingress
+    partition. `served` holds the policies (first offset, digest) of each partition, from the
+    settings topic."""
 
     at_ms: int
     committed: Mapping[int, Committed]
@@ -75,7 +75,8 @@ class Moment:
 @dataclass(slots=True)
 class Contents:
     """Topics of a run at the last moment, with the proxy's position at every moment. `log_starts`
-    and `read_to` limit an ingress partition if it is not read as a whole."""
+    and `read_to` are the first offset and the end offset that an audit reads of an ingress
+    partition. A partition without them is read as a whole."""
 
     run: int
     ingress: list[Held]
@@ -110,8 +111,8 @@ class Contents:
         self.others = [one for one in self.others if id(one) not in names]
 
     def move_positions(self, partition: int, **changes: int) -> None:
-        """Limit the proxy's `next_offset` or `watermark_ms` to the value in `changes`, at every
-        moment."""
+        """Lower the proxy's `next_offset` or `watermark_ms` to the value in `changes`, at each
+        moment at which it is higher."""
         self.moments = [_held_back(one, partition, changes) for one in self.moments]
 
     def extend_log(self, partition: int, end: int) -> None:
@@ -153,9 +154,9 @@ class Contents:
 
 @dataclass(slots=True)
 class Ended:
-    """Ingress record with its ends. `end` is `delivered`, `pending`, or its outcome's name. It
-    is `moved` if the outcome's detail says so. `purged_by` is the origin of the purge in its
-    outcome."""
+    """Ingress record with its ends: deliveries, outcomes and dead letters. `end` is `delivered`,
+    `pending`, or the outcome's name. If the outcome's detail is `moved`, `end` is `moved`.
+    `purged_by` is the origin of a purge that the outcome names."""
 
     record: Held
     kind: str

@@ -1,5 +1,6 @@
-"""Audits of many runs side by side: one audit, a chain of two, and an endless one. Only reading
-Kafka is replaced. Parsing, histories, rules and carried records are the audit's own."""
+"""Audits of many runs at once, in three modes. `batch` is one audit. In `continued`, a second audit
+continues the first. `follow` audits the topics several times while they grow. Data frames replace
+the reading of Kafka. All other code is the audit's own."""
 
 from __future__ import annotations
 
@@ -51,8 +52,8 @@ class Said(NamedTuple):
 
 
 Verdicts = dict[str, Said]
-"""Origin -> what the audit says. A record without an ingress origin is named by its own place, with
-an @ in front."""
+"""Origin -> what the audit says about the record. If a record in another topic names no ingress
+record, the key is this record's own place, with an @ in front."""
 
 
 class _Chain(NamedTuple):
@@ -91,8 +92,8 @@ def _continued(laid: Laid, chain: _Chain, materialise: Materialise) -> Verdicts:
 
 
 def _follow(laid: Laid, chain: _Chain, materialise: Materialise) -> Verdicts:
-    """Audit only records that must have ended. The positions that an audit reads are one moment
-    older than the newest records that it reads."""
+    """Audit only records that must have ended. Each audit reads positions that are one moment older
+    than the newest records that it reads."""
     found: Verdicts = {}
     read_to = -1
     for moment in range(LAST + 1):
@@ -113,7 +114,8 @@ _JUDGES: Final[dict[str, Callable[[Laid, _Chain, Materialise], Verdicts]]] = {
 
 
 class Prepared:
-    """Runs in one of SIGHTS, with everything done except the judgement."""
+    """Runs seen in one of the views SIGHTS. The records are read and parsed already. Only the
+    verdicts are computed later."""
 
     def __init__(
         self,
@@ -141,8 +143,9 @@ class Prepared:
 
 
 def _together(before: Verdicts, now: Verdicts) -> Verdicts:
-    """Return the last verdict of each record. A wrong check-back is the exception: only the audit
-    that reads it names it, and its half message usually ends later."""
+    """Return the last verdict of each record. A verdict about a wrong check-back stays, because
+    only the audit that reads the check-back gives it. Later audits usually give the half message
+    another verdict."""
     lasting = {
         origin: said for origin, said in before.items() if said.detail.startswith(CHECK_BACK)
     }

@@ -1,5 +1,5 @@
-"""Random history played by the real proxy on the stand-in Kafka. It keeps the topics at each
-moment of an audit."""
+"""Random history (requests and events) played by the proxy's own code on a stand-in for Kafka. The
+result is the topics, with the moment at which each record appeared."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from tools.campaign.scene import (
 )
 
 RUNS_A_MOVE = 4
-"""Records are moved in one of this many runs."""
+"""Only every `RUNS_A_MOVE`th run moves records."""
 QUIET_STEPS = 60
-"""Number of steps in which everything ends. Many are needed, because a rate cap lets only the
-records of a quarter of a second pass in each step."""
+"""Number of steps at the end of a run, in which all records end. Many steps are needed: in each, a
+rate cap allows only the deliveries of a quarter of a second."""
 
 
 class KnownSettingsTopic(SettingsTopic):
@@ -70,7 +70,7 @@ class KnownSettingsTopic(SettingsTopic):
 
 @dataclass(slots=True)
 class _Look:
-    """A moment, and the length of each log, which says which records existed then."""
+    """Moment, with the length of each log then."""
 
     moment: Moment
     lengths: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -145,8 +145,8 @@ def _pass_until(world: World, at_ms: int) -> None:
 
 
 def _let_end(world: World, chance: Random) -> None:
-    """Remove all faults until everything has ended. Then write some records that the proxy does
-    not read."""
+    """End all disturbances and pass time until all records have ended. Then write some records that
+    the proxy does not read."""
     world.kafka.commit_faults.clear()
     world.release.pause([])
     if world.admission != AdmissionSettings():

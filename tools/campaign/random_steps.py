@@ -1,4 +1,4 @@
-"""Random steps of a run: records of producers, and events of the proxy."""
+"""Random steps of a run: producers' records, and events such as crashes and rebalances."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def drawn_policy(chance: Random) -> Policy:
 def drawn_steps(
     chance: Random, run: int, world: World, moves: Random | None = None
 ) -> Iterator[Step]:
-    """Yield the steps of a phase. `moves` draws the moves, None means no moves."""
+    """Yield the steps up to the next moment. `moves` draws the moves. None means no moves."""
     sends, crashes = chance.choice([12, 25, 45]), chance.choice([1, 6])
     for _ in range(chance.randrange(10, 36)):
         yield from _step(chance, run, world, sends, crashes)

@@ -1,4 +1,5 @@
-"""Figures of a campaign for docs/notes/audit.md, for programs and for people."""
+"""Figures of a campaign as Markdown for docs/notes/audit.md, as JSON, and as lines for a
+terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics of many runs side by side, as the frames and positions of an audit."""
+"""Topics of many runs together, as the data frames and positions that an audit reads."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from tools.campaign.scene import (
 HELD: Final = {**RECORDS, "since": "int"}
 HOP_KEYS: Final = HopKeys(TOPIC_ID, {HOP_KEY.digest: HOP_KEY.secret})
 FILES: Final = 4
-"""Number of files, which tasks can read in parallel."""
+"""Number of files. Spark's tasks can read them in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """Many runs side by side. The column `since` of the frames is the first moment at which a
-    record exists. `unseen` lists topics that the audit does not see in full."""
+    """Topics of many runs together. The column `since` of the frames is the first moment at which a
+    record exists. `unseen` lists partitions that the audit does not see in full."""
 
     ingress: DataFrame
     others: DataFrame

@@ -1,4 +1,5 @@
-"""Audit without one rule, or one condition of a rule, at a time, and the operators that notice."""
+"""Audits with one rule of verdicts, or one condition of a rule, switched off. An operator notices
+this if the record with its fault gets another verdict."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ CHAINS: Final = MODES[1:]
 
 
 class RuleOff(NamedTuple):
-    """Result without a rule. `noticed_by` lists the operators whose runs got another verdict.
-    `seen` names the view (SIGHTS) or mode (CHAINS) in which a verdict changed."""
+    """Result with a rule switched off. `noticed_by` lists the operators in whose runs a verdict
+    changed. `seen` names the view (SIGHTS) or mode (CHAINS) in which it changed."""
 
     name: str
     noticed_by: list[str]
@@ -79,8 +80,8 @@ def _verdict_without(said: Said, number: int) -> str:
 def _rules(
     chunk: Chunk, at_hand: Mapping[str, Prepared], whole: Laid, folder: Path, keep: Materialise
 ) -> list[RuleOff]:
-    """Disable each rule in turn. One audit records all rules that match each record. From them
-    follows the verdict that the record would get without any of the rules."""
+    """Return the result without each rule. One audit notes all rules that match a record. From this
+    list follows the verdict that the record would get without one of the rules."""
     with patch.object(evaluation, "RULING", _ruling_with_all()):
         full = {sight: one.judged(keep) for sight, one in at_hand.items()}
         full |= {mode: judged(whole, mode, folder / mode) for mode in CHAINS}

@@ -21,10 +21,10 @@ SIGNER: Final = HopAuthenticator(HOP_KEY, TOPIC_ID)
 
 PHASE_MS: Final = 100_000
 QUIET_MS: Final = 240_000
-"""Within this time all records end once the faults of the history are over."""
+"""All records end within this time after the last disturbance of a history."""
 IDLE_MS: Final = 660_000
-"""Idle time before the last moment. If a record is due at the start of this time and still pending
-at the last moment, it is overdue."""
+"""Idle time before the last moment. A record that is due before this time and still pending at the
+last moment is overdue."""
 MOMENTS_MS: Final = (
     START_MS + PHASE_MS,
     START_MS + 2 * PHASE_MS,
@@ -58,12 +58,13 @@ POLICY: Final = Policy(
     recalls_in=OWN.ingress,
 )
 OWN_STRIDE: Final = 1_000_000
-"""Offsets in the proxy's own topics begin at the run number times this, because runs share them."""
+"""Offsets of a run's records in the proxy's own topics begin at `run * OWN_STRIDE`, because all
+runs share these topics."""
 
 
 def topics_of(run: int) -> dict[str, int]:
-    """Return the targets of a run with their partition counts. Every run has targets of its own, so
-    that deliveries of other runs do not prove which sizes a target accepts."""
+    """Return the targets of a run with their partition counts. Every run has its own targets.
+    Otherwise deliveries of other runs would prove which sizes a target accepts."""
     partitions = {"orders": 4, "bills": 3, "strict": 1, "small": 2, "drop": 2, "bury": 2}
     groups = {f"retry.g{run}": 2, f"dlq.g{run}": 2}
     return {

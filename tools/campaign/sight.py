@@ -1,6 +1,6 @@
-"""Limited views of a run's topics. Records may be deleted by retention, be hidden behind an open
-transaction, or come during the audit. Settings may be unknown. In no view may the audit call a
-record of a clean run a violation."""
+"""Limited views of a run's topics. Retention may have deleted records, an open transaction may hide
+records, or records may come during the audit. Settings may be unknown. In no view may the audit
+report a violation in a run without a planted fault."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ AGED_MS: Final = START_MS + PHASE_MS // 4
 """Records up to this time are deleted from the ingress of every third run."""
 PARTS: Final = 3
 UNSEEN_PART: Final = 1
-"""Partitions of the outcomes topic, and the partition that is not fully seen."""
+"""The outcomes topic has PARTS partitions. The audit does not see partition UNSEEN_PART in full."""
 
 
 class Sight(NamedTuple):
     """Limited view. `change` removes records from a run. `unseen` returns what the audit knows
-    about the removed records. `settled_only` is as in `AuditScope`. `at` is the judged moment."""
+    about the removed records. With `settled_only`, only records that must have ended are judged.
+    `at` is the judged moment."""
 
     change: Callable[[Contents], Contents]
     unseen: Callable[[Sequence[Contents]], Mapping[Place, Unseen]]
@@ -126,12 +127,12 @@ def _open(*topics: str, since: int = LAST) -> Sight:
 
 
 STOOD: Final = LAST - 1
-"""The moment that is judged in views in which the proxy continued afterwards."""
+"""The judged moment, in views in which the proxy works on after the audit has read its position."""
 
 
 def _behind() -> Sight:
-    """Return a view in which the proxy continued after the audit read its position. The audit sees
-    the ends that came after that, except dead letters."""
+    """Return a view in which the proxy worked on after the audit had read its position. The audit
+    sees deliveries and outcomes that came after that, but no dead letters."""
 
     def cut(run: Contents) -> Contents:
         others = [one for one in run.others if one.topic != OWN.dead_letters or one.since < LAST]

@@ -1,4 +1,4 @@
-"""Build the steps of both images in clean roots, then try the results."""
+"""Build both images without a container engine, in clean root file systems. Then test them."""
 
 import argparse
 import shutil

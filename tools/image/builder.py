@@ -1,4 +1,4 @@
-"""Execution of a Dockerfile's stages in copies of a clean root."""
+"""Execution of a Dockerfile's stages in copies of a clean root file system."""
 
 import shlex
 import shutil
@@ -73,7 +73,7 @@ class Builder:
             case "EXPOSE":
                 pass
             case other:
-                raise ValueError(f"{__name__} does not know {other}: add it there")
+                raise ValueError(f"{__name__} cannot execute {other}. Add this instruction there.")
 
     def _copy(self, step: Step, image: Image) -> None:
         *sources, target = step.values()

@@ -1,4 +1,4 @@
-"""Roots made of Debian packages, with programs that see no files of this machine."""
+"""Root file systems made of Debian packages. Programs in them see no files of this machine."""
 
 import os
 import shlex
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 SUITE: Final = "trixie"
-"""Debian release of the base image. Debian's Python has the minor version of the image's Python."""
+"""Debian release of the base image. Its Python and the base image's Python have the same minor
+version."""
 PACKAGES: Final = "ca-certificates,python3,python3-venv"
 CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
 PASSED_ON: Final = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_DEFAULT_TIMEOUT")
@@ -49,14 +50,15 @@ class Root:
 
 
 def isolated(mounts: Sequence[str], program: Sequence[str]) -> list[str]:
-    """Return a command that runs the program as process 1 in its own name spaces, after the
-    mounts."""
+    """Return a command that makes the mounts, then runs the program as process 1. Mounts and
+    processes are in name spaces of their own."""
     script = "\n".join([*mounts, f"exec {shlex.join(program)}"])
     return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "/bin/sh", "-ec", script]
 
 
 def debian(folder: Path) -> Root:
-    """Return the clean root in `folder`. Make it on first use. Raise NotPossibleHere."""
+    """Return the clean root in `folder`. Make it on first use. Raise NotPossibleHere if this
+    machine cannot make it."""
     root = folder / SUITE
     done = folder / f"{SUITE}.done"
     if not done.exists():

@@ -19,8 +19,8 @@ PLAIN_TMP: Final = "noexec,nosuid,nodev"
 
 class Container:
     """Program of an image, run as the image's user without capabilities. Its root is read-only, and
-    it can write to /tmp and /data. It sees this machine's network, but no environment variables
-    beside the given ones."""
+    it can write to /tmp and /data. It has this machine's network. It has only the environment
+    variables of the image and the given variables."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Parser for our Dockerfile: stages and steps with arguments filled in."""
+"""Parser for this repository's Dockerfile: stages and steps, with values instead of arguments."""
 
 import json
 import re
@@ -17,7 +17,7 @@ class Step:
     flags: dict[str, str]
 
     def values(self) -> list[str]:
-        """Return the step's arguments as a list. They are JSON, or are split as by a shell."""
+        """Return the step's arguments. Parse a JSON list, and split other text as a shell does."""
         return list(json.loads(self.text)) if self.text.startswith("[") else shlex.split(self.text)
 
 

@@ -1,2 +1,2 @@
 """Loads beyond the capacity of the proxy or the machine. Memory and exactly-once delivery are
-checked. Begin with `scenarios/instant`."""
+checked. Read `scenarios/instant` first."""

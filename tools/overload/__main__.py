@@ -38,13 +38,13 @@ def run(
     scenario: Annotated[
         list[str] | None, typer.Option(help=f"{', '.join(SCENARIOS)}. Repeatable.")
     ] = None,
-    scale: Annotated[float, typer.Option(help="Multiplies all sizes, such as 0.01.")] = 1,
+    scale: Annotated[float, typer.Option(help="Factor for all sizes, such as 0.01.")] = 1,
     output: Annotated[
         Path | None,
-        typer.Option(help="Adds the figures to this JSON file. Other scenarios in it stay."),
+        typer.Option(help="Add the figures to this JSON file. It keeps those of other scenarios."),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draws memory and lateness: .svg or .png.")
+        Path | None, typer.Option(help="Draw memory and lateness into this .svg or .png file.")
     ] = None,
     folder: Annotated[
         Path | None,

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 STEP: Final = 1.05
-"""Each bin's upper limit is this multiple of its lower limit. So percentiles are exact to 5 %."""
+"""Each bin's upper limit is this multiple of its lower limit. So percentiles are at most 5 % too
+high."""
 BINS: Final = 380
 """Number of bins. The last bin begins at 1.05 ** 379 ms, which is 30 hours."""
 
@@ -17,7 +18,8 @@ Histogram = npt.NDArray[np.int64]
 
 
 class Late(NamedTuple):
-    """Lateness of `records` records. The maximum is exact, the percentiles to a twentieth."""
+    """Lateness of `records` records. The maximum is exact. The percentiles are at most 5 % too
+    high."""
 
     records: int
     p50_ms: float

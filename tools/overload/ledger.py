@@ -1,6 +1,6 @@
 """Ledger of millions of records: which were received, duplicated, early or missing. It has one byte
 per record, at the number in the record's key (`tools.benchmarks.keys`). The generator wrote this
-number. So the ledger does not depend on the proxy's statements, even for rewritten records."""
+number. So the ledger does not depend on headers that the proxy writes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class Ledger:
 
     def note(self, keys: Keys, appended_ms: Milliseconds, received_ms: float) -> None:
         """Add records that arrived together, with their append times and the read time (epoch ms).
-        The append time decides about early records, because the reader may be far behind."""
+        A record is early if it was appended before its due. The read time would not show this,
+        because the reader may be far behind."""
         numbers, due_ms = keys["sequence"].astype(np.int64), keys["due_ms"].astype(np.int64)
         late_ms = (received_ms - due_ms).astype(np.float64)
         is_known = (numbers >= 0) & (numbers < len(self._has_come))

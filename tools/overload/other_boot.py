@@ -18,7 +18,7 @@ ANOTHER_BOOT: Final = "00000000-another-boot"
 
 
 def forget_boot(data_dir: Path) -> int:
-    """Set another boot id in all checkpoints and manifests. Return the number of these files. The
+    """Set another boot id in all checkpoints and manifests. Return how many files were changed. The
     proxy then checks all its files, because a reboot may have lost data that was not synced."""
     checkpoints, manifests = [*data_dir.rglob(CHECKPOINT)], [*data_dir.rglob(MANIFEST)]
     for path in checkpoints:
@@ -29,8 +29,9 @@ def forget_boot(data_dir: Path) -> int:
 
 
 def drop_page_cache(folders: Iterable[Path], *, whole_machine: bool) -> str:
-    """Write dirty pages to disk and drop cached pages: of the whole machine if that is wanted and
-    allowed, else of the files in these folders. Return the name of the method."""
+    """Write dirty pages to disk and drop cached pages. If `whole_machine` is set and allowed, do so
+    for the whole machine. Otherwise do so for the files in these folders. Return a description for
+    the report."""
     if whole_machine:
         os.sync()
         with suppress(OSError):

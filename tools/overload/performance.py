@@ -36,11 +36,11 @@ class Scenario(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """Result of a scenario. All `faults` must be 0. Moments are seconds since the begin of the
+    """Result of a scenario. All `faults` must be 0. Moments are seconds since the start of the
     scenario. `samples` has the fields of `timeline.Sample`. Each item of `lateness` is a second and
     the fields of `lateness_by_second.Late`. `resident` is the worker's memory in MiB: when it was
-    ready, and the peaks of anonymous and file pages. `bound` is the setting for the memory of
-    records, None if it is not set."""
+    ready, and the peaks of anonymous and file pages. The key `bound` in `resident` is the setting
+    for the memory of records, None if it is not set."""
 
     records: dict[str, int]
     figures: Figures
@@ -54,8 +54,8 @@ class Performed:
 def perform(
     name: str, scenario: Scenario, sizes: Sizes, home: Path, say: Callable[[str], None]
 ) -> Performed:
-    """Run one scenario in its own folder below `home`, deleted after success. Raise BenchmarkError
-    if it cannot be run."""
+    """Run one scenario in its own folder below `home`. Delete this folder after a success. Raise
+    BenchmarkError if the scenario cannot be run."""
     scene = scenario.scene(sizes)
     refuse_without_room(scene, home, name)
     folder = home / name
@@ -112,7 +112,8 @@ def _resident(timeline: Timeline) -> dict[str, Any]:
 
 
 def _beyond_bound(resident: dict[str, Any]) -> int:
-    """Return the MiB beyond the bound. Only memory that the worker did not use when idle counts."""
+    """Return the MiB beyond the bound, without the memory that the worker used when it was
+    ready."""
     if resident["bound"] is None or resident["when ready"] is None:
         return 0
     return max(0, int(resident["peak anonymous"] - resident["when ready"] - resident["bound"]))

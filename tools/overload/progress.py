@@ -13,8 +13,8 @@ _SPAWN: Final = get_context("spawn")
 
 class Progress:
     def __init__(self, awaited: Sequence[bool]) -> None:
-        """Create counts. `awaited` says for each phase whether the phase's records arrive during
-        the scenario."""
+        """Create counters of 0. `awaited` says for each phase whether its records must arrive
+        during the scenario."""
         self._awaited = awaited
         self._written = _SPAWN.RawArray("q", len(awaited))
         self._received = _SPAWN.RawValue("q", 0)

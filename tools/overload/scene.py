@@ -1,4 +1,4 @@
-"""Requirements of a scenario, and the check of its disk room."""
+"""Requirements of a scenario, and the check of its disk space."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SPARE_BYTES: Final = 3 * GB
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Topics, broker and room. `phases` are the parts of the load in order. `disk_bytes` is the
-    estimated peak of the broker's log and the proxy's folder. `queued_kbytes` is the reader's
-    prefetch."""
+    """Topics, broker and disk space of a scenario. `phases` are the parts of the load in order.
+    `disk_bytes` is the estimated peak of the broker's log and the proxy's folder. `queued_kbytes`
+    is the reader's prefetch."""
 
     phases: list[Phase]
     disk_bytes: int
@@ -40,7 +40,7 @@ def refuse_without_room(scene: Scene, folder: Path, name: str) -> None:
     needed_bytes = scene.disk_bytes + SPARE_BYTES
     if free_bytes < needed_bytes:
         raise BenchmarkError(
-            f"`{name}` needs some {needed_bytes / GB:.0f} GB below {folder}, where "
-            f"{free_bytes / GB:.0f} GB are free. Name another folder (--folder), or do a part of "
-            "it (--scale)."
+            f"`{name}` needs about {needed_bytes / GB:.0f} GB below {folder}, where "
+            f"{free_bytes / GB:.0f} GB are free. Name another folder (--folder), or reduce the "
+            "sizes (--scale)."
         )

@@ -32,7 +32,7 @@ class Sizes:
 
 
 def scaled(scale: float) -> Sizes:
-    """Return scaled sizes with useful minimums. The size of a record stays."""
+    """Return scaled sizes, but at least useful minimums. The size of a record stays the same."""
     whole = Sizes()
 
     def part(of: int, least: int) -> int:

@@ -1,4 +1,4 @@
-"""Take-overs in a proxy's log."""
+"""Takeovers of shards, read from a proxy's log."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Mark(NamedTuple):
 
 
 class Timeline(Watch):
-    """Samples of process `pid`, once a second until closed. None are taken without a process."""
+    """Samples of process `pid`, once a second until closed. While `pid` is None, none are taken."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Timeline(Watch):
         return round((moment_ms - self.began_ms) / 1000, 2)
 
     def mark(self, what: str, at_s: float | None = None) -> float:
-        """Add an event, now or at another moment. Return its second."""
+        """Add an event at `at_s`, by default now. Return its second."""
         mark = Mark(self.at_s if at_s is None else at_s, what)
         self.marks.append(mark)
         return mark.at_s

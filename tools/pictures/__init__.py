@@ -1,2 +1,2 @@
-"""Pictures of the operators' page with real records, and timings of its calls. `python -m
+"""Pictures of the admin page with real records, and timings of the page's calls. `python -m
 tools.pictures`; see docs/admin-page.md."""

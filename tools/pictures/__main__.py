@@ -35,15 +35,15 @@ PICTURES: Final = Path(__file__).parents[2] / "docs" / "pictures"
 PARTITIONS: Final = 4
 INGRESS_CONFIG: Final = {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}
 SETTLED_S: Final = 4
-"""After this time the page shows rates and times of a proxy at work, not of its start."""
+"""After this time the page shows rates and times of a working proxy, not of a starting one."""
 READ_WITHIN_S: Final = 3_600
 
 
 def main(
     pending: Annotated[int, typer.Option(help="Number of further pending records.")] = 0,
-    folder: Annotated[Path, typer.Option(help="Where the pictures go.")] = PICTURES,
+    folder: Annotated[Path, typer.Option(help="Folder for the pictures.")] = PICTURES,
 ) -> None:
-    """Start a broker and a proxy, write records, picture the page and time its calls.
+    """Start a broker and a proxy, write records, take pictures of the page and time its calls.
 
     With --pending, also make the picture with many records."""
     folder.mkdir(parents=True, exist_ok=True)

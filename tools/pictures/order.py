@@ -1,4 +1,5 @@
-"""One record with a history: moved to another time, delivered, and failed by a consumer."""
+"""One record with a history. It is moved to another time and delivered. Then a consumer fails, and
+the record is delivered again."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ WITHIN_S: Final = 180
 
 
 def live(bootstrap: str, proxy: ProxyProcess) -> str:
-    """Create the history, which takes 15 seconds. Return its first origin."""
+    """Write the record and create its history, which takes 15 seconds. Return the record's
+    origin."""
     now_ms = time.time_ns() // 1_000_000
     asked = request("orders-eu", now_ms + 3_600_000, ID)
     write(bootstrap, INGRESS, [Outgoing(b"c-17", VALUE, asked)])

@@ -1,4 +1,4 @@
-"""Pictures: place, width, and light or dark."""
+"""Functions that take the pictures: each of a part of the page, in a size, light or dark."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ RETRIES, GIVEN_UP = f"retry.{GROUP}", f"dlq.{GROUP}"
 CHECKS: Final = "payments-checks"
 TOPICS: Final = (*TARGETS, RETRIES, GIVEN_UP, CHECKS)
 LATER: Final = ((55, 3_600), (30, 86_400), (10, 6 * 86_400), (5, 25 * 86_400))
-"""Shares in percent, and the seconds within which they are due."""
+"""Shares of the records in percent, and the seconds within which these records are due."""
 FEW: Final = 40_000
 VALUE: Final = b'{"customer":"c-4711","lines":[{"sku":"A-100","count":2}],"total":"49.90"}'
 POLL_EVERY: Final = 2_000
@@ -54,7 +54,7 @@ def write_waiting(bootstrap: str, count: int, now_ms: int, first_s: int = 60) ->
 
 
 def _drawn(now_ms: int, first_s: int) -> Iterator[tuple[str, int]]:
-    """Yield targets by share and due times, more often soon than late."""
+    """Yield random targets by their shares, with random due times. Early times are frequent."""
     draw = random.Random(7)
     shares, within = [share for share, _ in LATER], [seconds for _, seconds in LATER]
     while True:

@@ -1,4 +1,4 @@
-"""Timings of the page's calls."""
+"""Timings of the calls that the admin page makes."""
 
 from __future__ import annotations
 

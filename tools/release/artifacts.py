@@ -18,8 +18,9 @@ IMAGE: Final = f"{NAME}:release-check"
 def packaged(root: Path, folder: Path, version: str) -> str:
     """Package the chart. Raise Fault if its archive lacks a file or has another version.
 
-    `CHART_IMAGE` names the image that the published chart installs by default, with its registry.
-    `CHART_HOME` is the address of the site, and `SOURCE_URL` of the repository.
+    Environment variables: `CHART_IMAGE` names the image that the published chart installs by
+    default, with its registry. `CHART_HOME` is the address of the site, and `SOURCE_URL` is the
+    address of the repository.
     """
     source = root / "helm" / NAME
     published = folder / NAME
@@ -76,7 +77,8 @@ def _read(packed: tarfile.TarFile, name: str) -> Any:
 
 
 def image_built(root: Path, version: str) -> str:
-    """Build the proxy's image, and ask it for its version. `BASE_IMAGE` names another base."""
+    """Build the proxy's image, and check the version that it prints. The environment variable
+    `BASE_IMAGE` names another base image."""
     engine = next((name for name in ENGINES if _answers(name, root)), None)
     if engine is None:
         raise NotHere(

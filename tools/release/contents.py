@@ -1,4 +1,5 @@
-"""SBOMs of the images (CycloneDX): the wheel and the packages of its lock file."""
+"""SBOMs of the images in the format CycloneDX. They list the wheel and the packages of its lock
+file."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Wheels and source archives, built twice to the same bytes."""
+"""Wheels and source archives. They are built twice, and both builds must have the same bytes."""
 
 import hashlib
 import re
@@ -19,15 +19,16 @@ NOT_COPIED: Final = (".git", ".venv", "build", "dist", "__pycache__", ".*_cache"
 EARLIEST: Final = "1580601600"
 """The time in archives if SOURCE_DATE_EPOCH is not set. Hatchling has the same default."""
 EXPECTED: Final = 4
-"""Number of packages: a wheel and a source archive of the service, and the same of the client."""
+"""Number of packages: the wheel and the source archive of the service and of the client."""
 RELATIVE_LINK: Final = re.compile(r"\]\((?![a-z]+:|#)([^)]+)\)")
 
 
 def built_twice(root: Path, folder: Path) -> str:
     """Build all packages into `folder`. Raise Fault if a second build differs.
 
-    The second build takes a copy whose files have other times and other rights. In both builds the
-    links of README.md begin with `SOURCE_URL`, if it is set, because an index shows this page too.
+    The second build takes a copy whose files have other times and other rights. If the environment
+    variable `SOURCE_URL` is set, the links of README.md begin with it in both builds, because
+    package indexes show this page.
     """
     with tempfile.TemporaryDirectory(prefix="release-") as elsewhere:
         ignored = shutil.ignore_patterns(*NOT_COPIED)

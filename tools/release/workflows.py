@@ -17,7 +17,7 @@ ACTIONLINT: Final = GoProgram(
 
 
 def checked(root: Path) -> str:
-    """Return how many workflows both programs accept. Raise Fault with their findings."""
+    """Check all workflows, and return their number. Raise Fault with the programs' findings."""
     files = sorted((root / ".github" / "workflows").glob("*.yaml"))
     if not files:
         raise Fault("No workflow in .github/workflows.")

@@ -36,26 +36,28 @@ console = Console()
 @app.command()
 def run(
     minutes: Annotated[float, typer.Option(help="Minutes with faults.")] = 3,
-    seed: Annotated[int, typer.Option(help="Decides faults and records. 0: random.")] = 0,
-    per_second: Annotated[int, typer.Option(help="Records written a second.")] = 200,
+    seed: Annotated[int, typer.Option(help="Seed of faults and records. 0: draw one.")] = 0,
+    per_second: Annotated[int, typer.Option(help="Number of records written a second.")] = 200,
     folder: Annotated[
-        Path | None, typer.Option(help="Folder of logs and data, kept. Default: temporary.")
+        Path | None, typer.Option(help="Keep logs and data here. Default: a temporary folder.")
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Writes the figures as JSON.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the figures into this JSON file.")
+    ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draws lateness and memory: .png or .svg.")
+        Path | None, typer.Option(help="Draw lateness and memory into this .png or .svg file.")
     ] = None,
     proxies: Annotated[
-        str | None, typer.Option(help="Only these faults of proxies, such as 3-17,20.")
+        str | None, typer.Option(help="Numbers of the only faults of proxies, such as 3-17,20.")
     ] = None,
     brokers: Annotated[
-        str | None, typer.Option(help="Only these faults of brokers and network.")
+        str | None, typer.Option(help="Numbers of the only faults of brokers and network.")
     ] = None,
     without: Annotated[
         list[str] | None, typer.Option(help="A kind of fault to leave out. Repeatable.")
     ] = None,
     shrink: Annotated[
-        bool, typer.Option(help="After a failure, run half of the faults, while one half fails.")
+        bool, typer.Option(help="After a failure, halve the faults as long as one half fails.")
     ] = False,
 ) -> None:
     """Run proxies on three brokers under load, with faults, and judge the result twice."""

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 
 class Kind(NamedTuple):
-    """Kind of fault: weight, and the shortest and longest duration in seconds."""
+    """Kind of fault: its relative frequency, and its shortest and longest duration in seconds."""
 
     weight: int
     least_s: float
@@ -53,14 +53,14 @@ LONGEST_PAUSE_S: Final = 12.0
 
 
 KINDS: Final = {"proxies": OF_PROXIES, "brokers": OF_BROKERS}
-"""Lane -> its kinds of faults. The lanes run at the same time."""
+"""Lane (a thread that applies faults) -> its kinds of faults. Both lanes run at the same time."""
 Named = tuple[str, int]
 """Lane and number of a fault."""
 
 
 class Fault(NamedTuple):
-    """The fault that was drawn as number `number`. `choice`, at least 0 and below 1, selects the
-    victim or the variant."""
+    """The fault that was drawn as number `number`. `choice` is at least 0 and below 1. It selects
+    the victim or the variant."""
 
     number: int
     what: str
@@ -85,13 +85,15 @@ def drawn(kinds: dict[str, Kind], seed: str) -> Iterator[Fault]:
 
 
 class Choice(NamedTuple):
-    """Selection from the faults that a seed gives: the named faults, or all, without some kinds."""
+    """Selection from the faults that a seed gives: the `named` faults, or all faults if `named` is
+    None. Kinds in `without` are left out."""
 
     named: frozenset[Named] | None = None
     without: frozenset[str] = frozenset()
 
     def of(self, seed: int, lane: str) -> Iterator[Fault]:
-        """Yield the faults of one lane: without end, unless faults are named or no kind is left."""
+        """Return the faults of one lane. They are endless, unless faults are named or all kinds
+        are left out."""
         if self.without >= KINDS[lane].keys():
             return iter(())
         faults = drawn(KINDS[lane], f"{seed} {lane}")
@@ -103,7 +105,7 @@ class Choice(NamedTuple):
 
 
 def named(lane: str, text: str) -> set[Named]:
-    """Return the faults named by a text like `3-17,20`. Raise ValueError."""
+    """Return the faults named by a text like `3-17,20`. Raise ValueError for another form."""
     ranges = (part.partition("-") for part in text.split(",") if part)
     return {
         (lane, number)

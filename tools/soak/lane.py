@@ -1,4 +1,4 @@
-"""Lane of faults in a thread: one after the other, each repaired."""
+"""Lane: a thread that applies faults one after the other, and repairs each fault."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Lane(ABC):
         self._thread.start()
 
     def end(self) -> None:
-        """Wait until the last fault is repaired. Raise the lane's own failure."""
+        """Wait until the last fault is repaired. If the lane failed, raise its error."""
         self._ending.set()
         self._thread.join()
         if self.failed is not None:
@@ -61,7 +61,7 @@ class Lane(ABC):
                 if self._ending.wait(fault.pause_s):
                     return
                 self._one(fault)
-        except BaseException as error:  # noqa: BLE001 (raised where the lane is ended)
+        except BaseException as error:  # noqa: BLE001 (`end` raises it)
             self.failed = error
 
     def _one(self, fault: Fault) -> None:

@@ -1,6 +1,6 @@
 """Target that is deleted and recreated under load. Before a deletion it is closed to new records
-and read to its end, so that the judges lose no delivery. At the end of the soak these deliveries
-are written back, with the times that they had."""
+and read to its end, so that the judges see all deliveries. At the end of the soak these deliveries
+are written to the last topic of this name, with their timestamps."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from tests.support.waiting import wait_for
 
 PARTITIONS: Final = 2
 CLOSED: Final = {"max.message.bytes": "100"}
-"""A closed topic. This size is too small for a delivery with its stamps, but large enough for a
-transaction marker."""
+"""Settings of a closed topic. This size is too small for a delivery with the proxy's headers, but
+large enough for a transaction marker."""
 OPEN: Final = {"max.message.bytes": "1048588"}
-"""Kafka's default, set explicitly. A starting broker that learns at once of a deletion and a
-recreation keeps the old topic's settings unless the new topic sets them (seen with Kafka 4.3.1)."""
+"""Kafka's default, set explicitly. A broker may learn of a deletion and a recreation together when
+it starts. Then it keeps the old topic's settings, unless the new topic sets them (seen with Kafka
+4.3.1)."""
 AT_ONCE: Final = 20_000
 WITHIN_S: Final = 180
 

@@ -21,8 +21,8 @@ from tools.soak.remade_target import RemadeTarget
 from tools.soak.small_disk import small_disk
 
 PARTITIONS: Final = 8
-"""Ingress partitions. There are several, because the judge holds one at a time in memory. Five
-million records take two GiB."""
+"""Number of ingress partitions. There are several, because the judge holds one partition at a time
+in memory. Five million records take two GiB."""
 INSTANCES: Final = ("one", "two")
 VISITOR: Final = "three"
 """Instance that comes and goes in a storm."""
@@ -36,12 +36,12 @@ TO_JUDGE: Final[dict[str, Any]] = {
     "retry": {"max_attempts": 16},
     "transactions": {"immunity": "200ms", "check_interval": "400ms", "max_checks": 3},
 }
-"""Settings that the judge must know. So no fault changes them."""
+"""Settings that the judge must know. Therefore no fault changes them."""
 HEAP_MB: Final = 384
 GROWS_FROM: Final = 2
 OF_BROKERS: Final = {"message.max.bytes": str(2 << 20), "auto.create.topics.enable": "false"}
-"""Brokers create no topics automatically. Else the client library, which asks for a deleted topic
-again, would create it."""
+"""Brokers create no topics automatically. Otherwise the client library would create a deleted topic
+when it asks for the topic again."""
 KEPT: Final = {"retention.ms": "-1"}
 SMALL: Final = {"max.message.bytes": "100000"}
 
@@ -71,8 +71,8 @@ class SoakInstallation(Installation):
         return topic
 
     def thin_target(self) -> str:
-        """Return a target with two replicas that must both accept a record. While a node is away,
-        two of its three partitions accept none."""
+        """Return a target with two replicas of each partition, which must both accept a record.
+        While a node is away, two of the target's three partitions accept no records."""
         topic = f"{self.name}.thin"
         first, second, third = self.cluster.numbers
         pairs = [[first, second], [second, third], [third, first]]
@@ -124,9 +124,9 @@ class SoakInstallation(Installation):
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Parts that faults apply to. Only one lane of faults uses `draw`. `large` are topics for
-    records of a megabyte. The last of these topics refuses such records. `may_fill_disks` says that
-    each data folder lies on a small file system of its own."""
+    """Parts of the soak that faults hit. Only one thread uses `draw`. `large` are topics for
+    records of a mebibyte. The last topic of `large` refuses them. `may_fill_disks` says that each
+    data folder is on a small file system of its own."""
 
     cluster: Cluster
     relays: Relays

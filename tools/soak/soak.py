@@ -1,4 +1,4 @@
-"""One soak from beginning to end, with its judgement."""
+"""One soak from its start to the verdict of both judges."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Sample(NamedTuple):
 
 
 class Soak(NamedTuple):
-    """Result of a soak. Both judges accepted `tally`. Times in `done`, `starts` and `samples` count
-    from `began_ms` (epoch ms). `judged_s` is the time that each judge took."""
+    """Result of a soak. Both judges accepted `tally`. Times in `done`, `starts` and `samples` are
+    seconds after `began_ms` (epoch ms). `judged_s` is the time that each judge took."""
 
     seed: int
     minutes: float
@@ -66,9 +66,9 @@ def soak(
     audit: Callable[[Scene, Tally], None],
     choice: Choice | None = None,
 ) -> Soak:
-    """Run the load and the faults, wait until all records have ended, and judge twice: by a reading
-    of the topics, and by `audit`. Raise NotHeld for a violation. The same seed gives the same
-    records, and the same faults in the same order. `choice` leaves out some faults."""
+    """Run the load and the faults, and wait until all records have ended. Then two judges check the
+    topics: the code of the tests, and `audit`. Raise NotHeld for a violation. The same seed gives
+    the same records, and the same faults in the same order. `choice` leaves out some faults."""
     chosen = choice or Choice()
     with scene(folder, seed) as made:
         starts, began_ms = Starts(), time.time_ns() // 1_000_000
@@ -146,7 +146,7 @@ def _sampled(made: Scene) -> Iterator[list[Sample]]:
 
 
 def _resident_bytes(pid: int) -> int:
-    """Return the resident memory, 0 if the process has ended or the system does not tell."""
+    """Return the resident memory. Return 0 if the process has ended or /proc is missing."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]) * PAGE_BYTES
     except OSError:

@@ -1,4 +1,4 @@
-"""Load of a soak: every kind of request, with records of attackers and broken producers."""
+"""Load of a soak: every kind of request, also records of attackers and of broken producers."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ WEIGHTS: Final[Mapping[str, float]] = MappingProxyType(
         "remade": 15,
     }
 )
-"""Few records have a missing target, because each of them is rewritten fifteen times. Few are
-large, because a large record is three thousand times as long as the others."""
+"""Relative frequencies of the kinds. `missing` is rare, because the proxy rewrites a record with a
+missing target fifteen times. `large` is rare, because these records have a mebibyte."""
 FORGED: Final[tuple[Headers, ...]] = (
     [("timer-deliver-at", b"4102444800000"), ("timer-hop-from", b"0")],
     [("timer-hop-from", b"1"), ("timer-hop-mac", b"0" * 32), ("timer-first-origin", b"a/0/1")],
@@ -61,7 +61,7 @@ GARBAGE: Final[tuple[Headers, ...]] = (
 
 
 class SoakLoad(MixedLoad):
-    """Load of `per_second` records. Records of `LARGE_BYTES` go to `scene.large`."""
+    """Load of `per_second` records a second. Records of `LARGE_BYTES` go to `scene.large`."""
 
     def __init__(self, scene: Scene, *, per_second: int, seed: int) -> None:
         ids = max(LEAST_IDS, int(per_second * IDS_PER_RECORD_A_SECOND))

@@ -19,9 +19,9 @@ TAKEN_OVER: Final = '"shard taken over"'
 
 
 class Start(NamedTuple):
-    """Start after a SIGKILL, `at_s` after the begin of the soak. `first_delivery_s` and
-    `caught_up_s` run from the start of the process. `read_again` counts the ingress records that
-    the proxy read again, because its data on disk did not have them."""
+    """Start after a SIGKILL, `at_s` seconds after the start of the soak. `first_delivery_s` and
+    `caught_up_s` are seconds after the start of the process. `read_again` counts the ingress
+    records that the proxy read again, because its data on disk did not have them."""
 
     fault: str
     number: int
@@ -33,8 +33,8 @@ class Start(NamedTuple):
 
 
 class Starts:
-    """Starts of proxies. Each proxy is watched until it delivers, and left out if it ends
-    earlier."""
+    """Starts of proxies. A thread watches each proxy until it has caught up and delivered. A proxy
+    that ends earlier is left out."""
 
     def __init__(self) -> None:
         self.seen: list[Start] = []

@@ -13,7 +13,7 @@ from tools.overload.sizes import Sizes, scaled
 def test_a_scenario_without_room_is_refused_with_what_it_needs_and_what_to_do(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(BenchmarkError, match=r"`big` needs some 1000003 GB .*--scale"):
+    with pytest.raises(BenchmarkError, match=r"`big` needs about 1000003 GB .*--scale"):
         refuse_without_room(Scene([], disk_bytes=10**15), tmp_path, "big")
 
 

@@ -122,7 +122,7 @@ def test_the_table_says_that_the_host_had_another_pace(tmp_path: Path) -> None:
     text = shown(report(), earlier)
     assert (
         "0 figures compared with earlier.json (AMD EPYC, 2 cores), only sizes: the relay passed "
-        "100 records/s, and 250,000 then; worse beyond the noise: none." in text
+        "100 records/s now and 250,000 then; worse beyond the noise: none." in text
     )
 
 

@@ -35,15 +35,17 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    records: Annotated[list[int] | None, typer.Argument(help="Multiples of 100.")] = None,
-    small: Annotated[bool, typer.Option(help="Only audit 10,000, three times.")] = False,
+    records: Annotated[
+        list[int] | None, typer.Argument(help="Numbers of records, multiples of 100.")
+    ] = None,
+    small: Annotated[bool, typer.Option(help="Audit only 10,000 records, three times.")] = False,
     value_bytes: Annotated[int, typer.Option(help="Size of a record's value.")] = 200,
-    driver_memory: Annotated[str, typer.Option(help="For audit and bare read.")] = "4g",
+    driver_memory: Annotated[str, typer.Option(help="Memory of each Spark driver.")] = "4g",
     profile: Annotated[bool, typer.Option(help="Print the time of each query.")] = False,
-    folder: Annotated[Path | None, typer.Option(help="Folder of the data, kept.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Keep the data in this folder.")] = None,
 ) -> None:
-    """Audit this many records on an embedded broker, beside a bare Spark read of the same
-    topics."""
+    """Measure an audit of each number of records, beside a bare Spark read of the same topics, on
+    an embedded broker."""
     counts = tuple(records or ((SMALL,) if small else FULL))
     if any(count % RECORDS or count <= 0 for count in counts):
         raise typer.BadParameter(f"a number of records must be a multiple of {RECORDS}")

@@ -1,4 +1,5 @@
-"""Audits of a site in a process of its own, checked against the mix."""
+"""Audits of a site (the topics of one run), each in its own process. Their verdicts are compared
+with the verdicts that `mix` expects."""
 
 import json
 import subprocess

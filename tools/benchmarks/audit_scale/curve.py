@@ -9,8 +9,8 @@ import numpy as np
 
 MILLION: Final = 1_000_000
 STRAIGHT: Final = 1.15
-"""Between two counts, a further record may cost at most this multiple of its cost by the fitted
-line."""
+"""Between two measured numbers of records, a further record may take at most this multiple of the
+time that the fitted line gives it."""
 
 Point = tuple[int, float]
 """Number of records, and the seconds that their audit took."""
@@ -18,7 +18,8 @@ Point = tuple[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Least-squares line through all points, and the seconds per further million of each step."""
+    """Least-squares line through all points. A step leads from one point to the next. `steps_s` has
+    its seconds per million further records."""
 
     fixed_s: float
     per_million_s: float

@@ -65,7 +65,8 @@ class EventLog:
                 self._task(event)
 
     def table(self) -> Table:
-        """Return all queries in seconds. `driver` is the time since the previous query ended."""
+        """Return the times of all queries. The column `driver s` is the time since the previous
+        query ended."""
         table = Table("wrote", title="Queries of the audit")
         for column in ("at s", "driver s", "took s", "tasks ran s", "CPU s", "jobs", "tasks"):
             table.add_column(column, justify="right")

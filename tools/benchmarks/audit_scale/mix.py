@@ -1,6 +1,6 @@
-"""A hundred ingress records of a partition, and the records that a correct proxy makes from this
-hundred. No record names one of another hundred. Plain records are written here. The proxy's own
-code makes hops, dead letters and outcomes."""
+"""A hundred ingress records of a partition, and the records that a correct proxy writes for them.
+No record refers to a record of another hundred. This module builds plain records itself. It builds
+hops, dead letters and outcomes with the proxy's own code."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ PLAIN: Final = range(55)
 PENDING: Final = range(55, 75)
 PENDING_WITH_ID: Final = range(55, 57)
 HOPS: Final = range(75, 80)
-"""The first three are requeued, the others rolled. A record's successor lies five slots later."""
+"""The first three are requeued, the others are rolled. A record's successor is five slots later."""
 REQUEUED: Final = range(75, 78)
 PREPARE, COMMIT = 85, 86
 REPLACED: Final = range(87, 89)
@@ -50,7 +50,7 @@ LOST: Final = Rejection("publish-failed", "the broker refused the record")
 
 
 class Written(NamedTuple):
-    """A record with the arguments that a producer takes. Partition -1: the key decides."""
+    """A record as arguments of a producer. With partition -1 the key decides on the partition."""
 
     topic: str
     value: bytes | None

@@ -1,4 +1,4 @@
-"""Measurement with one number of records: bare read, audit, and a continued audit."""
+"""Measurement with one number of records: a bare Spark read, an audit, and a continued audit."""
 
 import json
 import time
@@ -28,8 +28,8 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Wall times of processes, start included. `bare_start_s` is the part of `bare_s` that is not
-    reading. The audit's start is assumed to take as long."""
+    """Wall times of processes, with their starts. `bare_start_s` is the part of `bare_s` before
+    reading. The audit's start is assumed to take the same time."""
 
     records: int
     written_s: float

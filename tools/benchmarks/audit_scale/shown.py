@@ -1,4 +1,4 @@
-"""Table of the figures of all counts."""
+"""Table with a row of figures for each number of records."""
 
 from collections.abc import Sequence
 

@@ -23,7 +23,7 @@ class Moment:
 
     @property
     def hopped_ms(self) -> int:
-        """Return when successors are written. This is before the next hundred is written."""
+        """Return when successors are written: before the next hundred is written."""
         return self.written_ms + HUNDRED_MS // 2
 
     @property

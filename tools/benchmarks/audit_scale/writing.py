@@ -1,4 +1,5 @@
-"""Writers of hundreds, in two processes, with commits like the proxy's."""
+"""Two processes that write the hundreds of `mix`. Then positions are committed as the proxy commits
+them."""
 
 import random
 from collections.abc import Iterable
@@ -49,7 +50,7 @@ class Site:
 
     @classmethod
     def create(cls, bootstrap: str, name: str, now_ms: int, value_bytes: int) -> "Site":
-        """Create fresh topics, whose timestamps are the producers'."""
+        """Create new topics that keep the producers' timestamps."""
         topics = Topics(name)
         all_topics = (*topics.own, *topics.targets)
         broker_topics.create(bootstrap, *all_topics, stamped_by="CreateTime", partitions=PARTITIONS)
@@ -80,7 +81,7 @@ def write(site: Site, hundreds: range) -> None:
 
 
 def _write(_: Announce, site: Site, hundreds: range, writer: int) -> None:
-    """Write every `WRITERS`th partition. So one writer keeps the order within a partition."""
+    """Write every `WRITERS`th partition. A partition has only one writer, so its order is kept."""
     asked, ended = (clients.producer(site.bootstrap, PRODUCER) for _ in range(2))
     mix = site.mix
     for hundred in hundreds:

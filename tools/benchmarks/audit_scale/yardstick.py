@@ -1,7 +1,7 @@
 """Bare Spark read that the audit is compared with. It reads the same topics, hashes each record
 once and sorts once by partition and offset. `python -m tools.benchmarks.audit_scale.yardstick
-BOOTSTRAP NAME DRIVER_MEMORY` prints the seconds as JSON, without the start of process and
-session."""
+BOOTSTRAP NAME DRIVER_MEMORY` prints the seconds as JSON. They do not include the start of the
+process and of the Spark session."""
 
 import json
 import sys

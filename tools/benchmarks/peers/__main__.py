@@ -41,15 +41,16 @@ def compare(
     only: Annotated[str, typer.Option(help="Scenarios, comma-separated.")] = ",".join(SCENARIOS),
     results: Annotated[
         Path,
-        typer.Option(help="Folder of JSON results. Results that exist are not measured again."),
+        typer.Option(help="Folder of JSON results. New results replace old files there."),
     ] = Path("peers-results"),
-    quick: Annotated[bool, typer.Option(help="Few records, to see that it works.")] = False,
+    quick: Annotated[bool, typer.Option(help="Few records: only check that it runs.")] = False,
     markdown: Annotated[bool, typer.Option(help="Measure nothing, only print the tables.")] = False,
     folder: Annotated[Path | None, typer.Option(help="Keep servers' data in this folder.")] = None,
 ) -> None:
-    """Drive the same loads through each peer in turn, each on a broker of its own.
+    """Send the same loads through each peer, one peer after the other. Each has its own broker.
 
-    A missing peer is skipped with a message. The exit code is 2 if a peer could not be measured."""
+    A peer is a scheduler or the plain relay. A peer that is not installed is skipped with a
+    message. The exit code is 2 if a peer could not be measured."""
     chosen, wanted = _chosen("peer", peers, PEERS), _chosen("scenario", only, SCENARIOS)
     if not markdown:
         leave_on_sigterm()

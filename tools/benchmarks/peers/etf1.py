@@ -30,7 +30,8 @@ SETTINGS: Final = {"LOG_LEVEL": "error", "SCHEDULE_GRACE_INTERVAL": "600"}
 
 
 def version() -> str:
-    """Build the scheduler if needed and return its version. Raise `PeerMissing`."""
+    """Build the scheduler if needed and return its version. Raise `PeerMissing` if it cannot be
+    built."""
     go = shutil.which("go")
     if go is None:
         raise PeerMissing("etf1's scheduler is left out: there is no `go` on the PATH to build it.")
@@ -67,9 +68,10 @@ def _binary() -> Path:
 
 
 def translated(key: bytes, headers: clients.Headers) -> tuple[str, clients.Headers]:
-    """Return the key and headers that this scheduler needs for the same delivery. Its due times are
-    whole seconds. They are rounded up, because no record may be early. The scheduler takes the key
-    of a request as the id of a schedule, so each request has a key of its own."""
+    """Return the key and headers that this scheduler needs for the same delivery. This scheduler
+    has due times in whole seconds. They are rounded up, because no record may be early. The
+    scheduler takes the key of a request as the id of a schedule, so each request has its own
+    key."""
     asked: dict[str, bytes] = dict(headers)  # type: ignore[arg-type]
     target = asked["timer-topic"].decode()
     due_s = -(-int(asked["timer-deliver-at"]) // 1000)
@@ -126,7 +128,7 @@ class Etf1(OnKafka):
             )
 
     def wait_ready(self) -> None:
-        """Return at once: the scheduler has no readiness, and its topic buffers records."""
+        """Return at once: the scheduler has no readiness check, and its topic buffers records."""
 
     def stop(self) -> None:
         if self._process is not None:
@@ -144,7 +146,7 @@ class Etf1(OnKafka):
         return Job(send, load)
 
     def read(self, order: ReadOrder) -> Job[Arrivals]:
-        """Read deliveries. They lack the stamps of the proxy."""
+        """Read deliveries. They do not have the headers that the proxy adds."""
         return Job(read, replace(order, stamped=False))
 
     def wait_until_taken(self, timeout_s: float) -> bool:

@@ -63,7 +63,7 @@ class Ours(OnKafka):
         self._proxy.stop(signal.SIGKILL)
 
     def wait_until_taken(self, timeout_s: float) -> bool:
-        """Wait until the committed offsets have passed all sent records."""
+        """Wait until the proxy's committed offsets are past all sent records."""
         with closing(IngressOffsets(self.address, self._proxy.group_id, self.ingress)) as looks:
             looks.wait_for(looks.written(), timeout_s)
         return True
@@ -96,7 +96,7 @@ class PlainRelay(OnKafka):
         self._process.join()
 
     def wait_until_taken(self, timeout_s: float) -> bool:
-        """Return False: a relay keeps no records."""
+        """Return False: a relay stores no records."""
         return False
 
     def _made(self) -> SpawnProcess:

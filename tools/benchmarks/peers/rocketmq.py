@@ -1,4 +1,5 @@
-"""RocketMQ 5: name server and broker from the locked jars, with timers on the file wheel."""
+"""RocketMQ 5 as a peer. Its name server and its broker run from jars that a lock file pins. It
+keeps timers in a timer wheel on disk."""
 
 import shutil
 import time
@@ -49,7 +50,7 @@ LOGBACK: Final = """<configuration>
 
 
 def version() -> str:
-    """Fetch the jars if needed and return the version. Raise `PeerMissing`."""
+    """Fetch the jars if needed and return the version. Raise `PeerMissing` if that fails."""
     try:
         rocketmq_jars()
     except (JarsUnavailable, CacheUnusable) as error:

@@ -31,7 +31,7 @@ class RocketDriver:
     folder: Path
 
     def compile(self) -> None:
-        """Compile the driver into the folder. This must come first."""
+        """Compile the driver into the folder. All other methods need the compiled driver."""
         compiler = ["org.eclipse.jdt.internal.compiler.batch.Main", "-21", "-nowarn"]
         command = [str(java()), "-cp", _classpath(), *compiler, "-cp", _classpath()]
         classes = ["-d", str(self._classes), str(SOURCE)]
@@ -115,7 +115,7 @@ class RocketDriver:
 
 
 def system_properties(folder: Path) -> tuple[str, ...]:
-    """Return the properties of RocketMQ's JVMs. All files stay in the folder."""
+    """Return properties for RocketMQ's JVMs. They keep all of RocketMQ's files in the folder."""
     return (
         f"-Duser.home={folder}",
         f"-Drocketmq.client.localOffsetStoreDir={folder / 'offsets'}",

@@ -1,4 +1,4 @@
-"""Loads for every peer, with their results."""
+"""Scenarios of the comparison: the loads that every peer gets, and their results."""
 
 import math
 import time
@@ -55,15 +55,15 @@ class Rung:
     other_cores: float
 
     def held(self, p99_ms: float) -> bool:
-        """Return whether the rate was really offered and each record came once and in time."""
+        """Return whether records were sent at this rate, and each record came once and in time."""
         offered = self.offered_per_s >= OFFERED_ENOUGH * self.rate
         return offered and self.lateness.p99_ms <= p99_ms and not self.verdict.faults
 
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Streams by rate, up to the first rate that was not held. `held_per_s` has the highest held
-    rate for each limit of p99 in ms."""
+    """Streams by rate. A rate is held if the p99 is within a limit. No rate above the first rate
+    that was not held was tried. `held_per_s` has the highest held rate for each limit in ms."""
 
     by_rate: Mapping[str, Rung]
     held_per_s: Mapping[str, int]
@@ -71,8 +71,9 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """Records due at one instant. The rate runs from that instant to the last arrival. For a relay,
-    it runs from the first arrival. It is NaN if the records were sent or scheduled too late."""
+    """Records due at one instant. The rate is measured from that instant to the last arrival. For a
+    relay, it is measured from the first arrival. The rate is NaN if the records were sent or
+    scheduled too late."""
 
     records_per_s: float
     first_ms: float | None
@@ -81,7 +82,8 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A stop during deliveries, and an immediate start. `first_delivery_s` runs from the start."""
+    """A stop during deliveries, and an immediate start. `first_delivery_s` is the time from the
+    start to the first delivery."""
 
     stop_s: float
     first_delivery_s: float
@@ -91,7 +93,7 @@ class Restart:
 @dataclass(frozen=True, slots=True)
 class Pending:
     """Many pending records. `taken_per_s` is measured from the first send until all are scheduled.
-    Memory is in MB, by process and for `all`."""
+    Memory is in MB, by process and for `all` processes together."""
 
     records: int
     taken_per_s: float | None
@@ -113,8 +115,8 @@ def light(course: Course) -> Rung:
 
 
 def streams(course: Course) -> Streams:
-    """Measure steady rates with evenly spread due times. Lateness is judged from the moment when as
-    many records are due in a second as are sent."""
+    """Measure steady rates with evenly spread due times. Records that are due in the first
+    `spread_ms` are not judged. After that, as many records are due in each second as are sent."""
     scale, climbed = course.scale, list[Rung]()
     for rate in scale.rates:
         spread_ms = scale.spread_ms
@@ -175,7 +177,7 @@ def burst(course: Course) -> Burst:
         is_late = course.waits and time.time() * 1000 > due_ms
         arrivals = reader.result(scale.patience_s + 60)
     if is_late:
-        course.say("burst: sent or taken too slowly, it is not measured")
+        course.say("burst: not measured, because records were sent or scheduled too late")
     first_ms, last_ms = _first_ms(arrivals, 0), float(arrivals.received_ms.max(initial=0))
     from_ms = due_ms if course.waits else first_ms
     took_s = max(last_ms - from_ms, 1) / 1000

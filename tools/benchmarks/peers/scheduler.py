@@ -1,4 +1,4 @@
-"""Interface of all schedulers under comparison."""
+"""Interface of all compared schedulers."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ class Scheduler(Protocol):
         """The ids of the scheduler's processes by name."""
 
     def start(self) -> None:
-        """Start again after `stop` or `kill`, and do not wait."""
+        """Start again after `stop` or `kill`. Return before the scheduler is ready."""
 
     def wait_ready(self) -> None:
         """Wait until the scheduler accepts records."""
@@ -52,13 +52,14 @@ class Scheduler(Protocol):
         """Read in a process of its own."""
 
     def wait_until_taken(self, timeout_s: float) -> bool:
-        """Wait until all sent records are scheduled. Return False if the scheduler cannot tell."""
+        """Wait until all sent records are scheduled. Return False at once if the scheduler does not
+        report this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Scheduler that can be opened in a folder. `version` raises `PeerMissing`. `waits` is false
-    for a relay, which cannot delay records."""
+    """Scheduler that can be opened in a folder. `version` raises `PeerMissing` if this machine
+    cannot run the scheduler. `waits` is false for a relay, which cannot delay records."""
 
     title: str
     version: Callable[[], str]

@@ -40,8 +40,8 @@ class Row:
     faulty: frozenset[str] = frozenset()
 
     def winners(self) -> set[str]:
-        """Return the faultless peers with the best value. The yardstick is excluded. Equal values
-        have no winner."""
+        """Return the faultless peers with the best value, without the yardstick. If all values are
+        equal, return no peer."""
         measured = {
             name: value
             for name, value in self.values.items()
@@ -107,7 +107,7 @@ def _head(measured: Measured, shown: Mapping[str, str]) -> Iterator[str]:
     versions = {name: one["version"] for name in shown for one in measured[name].values()}
     yield f"Versions: {'; '.join(f'{shown[name]}: {versions[name]}' for name in shown)}."
     if any(one["quick"] for one in every):
-        yield "A quick run: it shows that the command works and proves no figure."
+        yield "A quick run: it only checks that the command works. Its figures prove nothing."
 
 
 def _rows(measured: Measured) -> Iterator[Row]:

@@ -15,7 +15,7 @@ PATIENCE_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """One burst. The rate runs from the due instant to the last arrival."""
+    """One burst. Its rate is measured from the due instant to the last arrival."""
 
     records: int
     records_per_s: float

@@ -20,7 +20,7 @@ class Idle:
 
 def measure(world: World) -> Idle:
     seconds = world.scale.idle_s
-    world.say(f"idle: nothing for {seconds} s without the proxy, and as long with it")
+    world.say(f"idle: no records for {seconds} s without the proxy, then for {seconds} s with it")
     time.sleep(world.scale.settle_s)
     meter = Meter({"broker": world.broker_pid})
     time.sleep(seconds)

@@ -1,8 +1,8 @@
-"""Scenario ingest: rate from the ingress topic into the durable schedule. The records are due hours
-and days later, and lie in the topic when the proxy starts. A record is durable when the committed
-offsets have passed it. The measurement begins with the first commit, so the start of the process
-does not count. If the first commit already holds all records, the measurement begins with the start
-of the process."""
+"""Scenario ingest: the rate at which the proxy stores ingress records durably. All records are in
+the topic before the proxy starts. They are due hours or days later. A record is stored durably when
+the committed offset is past it. The measurement begins with the first commit, so the start of the
+process does not count. If the first commit already covers all records, the measurement begins with
+the start of the process."""
 
 import time
 from dataclasses import dataclass

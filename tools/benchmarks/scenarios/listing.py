@@ -1,6 +1,7 @@
-"""Scenario listing: pending records are listed in turns within one scattered stream. Turns with and
-without a listing alternate, so that changes of the machine affect both. The machine must hold the
-stream's rate. At a higher rate, the lateness says nothing about the listing."""
+"""Scenario listing: pending records are listed during a stream with random due times. Turns with
+and without a listing alternate, so that changes of the machine affect both kinds of turn. The
+stream has a rate at which records are on time without a listing. At a higher rate, the lateness
+says nothing about the listing."""
 
 import threading
 import time
@@ -33,8 +34,8 @@ Spans: TypeAlias = list[tuple[float, float]]
 @dataclass(frozen=True, slots=True)
 class Listing:
     """Result of the scenario. `tried` holds the streams that were run to find a steady rate. Each
-    round has one stream, with its lateness without a listing (`alone`) and with a listing
-    (`beside`)."""
+    round has one item in `streams`, `alone` and `beside`. `alone` is the lateness without a
+    listing, and `beside` is the lateness with a listing."""
 
     tried: list[Streamed]
     streams: list[Streamed]
@@ -81,9 +82,9 @@ def _measure_round(made: Trial, stream: Stream, found: Listing) -> "_Turns":
 
 
 class _Turns:
-    """Turns with and without a listing within the `with` block, after `settle_s`. Turns last about
-    `turn_s`. Their lengths depend on the round's name. `alone` and `beside` are the spans without
-    and with a listing."""
+    """Thread that takes turns with and without a listing while its `with` block runs. The first
+    turn begins after `settle_s`. Turns last about `turn_s`. The round's name seeds their random
+    lengths. `alone` has the spans without a listing, and `beside` has the spans with one."""
 
     def __init__(self, name: str, proxy: ProxyProcess, settle_s: float, turn_s: float) -> None:
         self.alone: Spans = []
@@ -110,7 +111,9 @@ class _Turns:
         if kind is None and self._failed is not None:
             raise self._failed
         if kind is None and not (self.alone and self.beside):
-            raise BenchmarkError("The stream ended before the first listing did: make it longer.")
+            raise BenchmarkError(
+                "The stream ended before the first listing did. Make the stream longer."
+            )
 
     def _run(self) -> None:
         self._closed.wait(self._settle_s)
@@ -125,18 +128,20 @@ class _Turns:
             self._failed = None if is_cut_short else error
 
     def _take(self, spans: Spans) -> None:
-        """Take one turn. An interrupted turn does not count."""
+        """Take one turn. Leave out an interrupted turn."""
         from_ms = time.time() * 1000 + LEFT_OUT * self._turn_s * 1000
         if not self._closed.wait(self._random.uniform(SHORTEST, LONGEST) * self._turn_s):
             spans.append((from_ms, time.time() * 1000))
 
 
 def _tried(world: World, stream: Stream) -> list[Streamed]:
-    """Halve the rate until the stream alone is steady."""
+    """Halve the rate until the stream is on time without a listing."""
     tried: list[Streamed] = []
     while not (tried and tried[-1].held(STEADY_P99_MS)):
         if stream.rate < LEAST_RATE:
-            raise BenchmarkError(f"No rate has a p99 of {STEADY_P99_MS} ms: look at the machine.")
+            raise BenchmarkError(
+                f"No rate has a p99 within {STEADY_P99_MS} ms. Check what else this machine runs."
+            )
         tried.append(run_stream(world, f"listing-at-{stream.rate}", stream))
         stream = replace(stream, rate=stream.rate // 2)
     return tried

@@ -1,12 +1,13 @@
-"""Scenario overload: half a minute of 150 % of the held rate, then nothing.
+"""Scenario overload: half a minute of 150 % of the held rate, then no new records. The held rate is
+the highest rate at which the p99 of lateness stays within HELD_P99_MS.
 
-It reports sent, due and delivered records, lateness and memory by second. It judges three things:
-whether lateness is larger than the excess of records explains, whether short and long delays are
-equally late, and how long recovery takes. `make overload` is a different tool: it judges faults
-and memory under other loads beyond capacity.
+The scenario reports sent, due and delivered records, lateness and memory by second. It answers
+three questions. Is lateness larger than the excess of records explains? Are short and long delays
+equally late? How long does recovery take? `make overload` is a different tool: it judges faults and
+memory under other loads beyond capacity.
 
-All delays up to 5 seconds are equally frequent. A fifth of them is shorter than a second. Records
-with longer delays are scheduled in time. With delays up to 30 seconds, hardly any would be short,
+Delays are random, up to 5 seconds. A fifth of them is shorter than a second. Records with longer
+delays are stored before their due. With delays up to 30 seconds, hardly any delay would be short,
 and most records would be due after the overload."""
 
 import math
@@ -45,10 +46,10 @@ class Overload:
     """Result of the scenario.
 
     `before` is the lateness while half of the held rate was sent. `stream` is the overload. The
-    CPU and verdict in `stream` cover both parts. `seconds` begin with the overload. `recovered_s`
-    runs from the end of the overload until the p99 of arrivals is at most `limit_ms`. It is NaN if
-    records are missing. `climb` is None if the held rate was given. If no rate was held,
-    `held_per_s` is the lowest rate that was tried."""
+    CPU and verdict in `stream` cover both parts. In `seconds`, second 0 is the first second of the
+    overload. `recovered_s` is the time from the end of the overload until the p99 of arrivals
+    stays within `limit_ms`. It is NaN if records are missing. `climb` is None if the held rate was
+    given. If no rate was held, `held_per_s` is the lowest rate that was tried."""
 
     climb: Ladder | None
     held_per_s: int
@@ -71,7 +72,7 @@ class Overload:
 
     @property
     def worst_against_excess(self) -> float:
-        """Return the worst p99 divided by the time needed to work off the excess."""
+        """Return the worst p99 divided by the time that the held rate needs for the excess."""
         behind_s = (self.offered_against_held - 1) * self.overload_s
         return round(self.worst_p99_s / behind_s, 2) if behind_s > 0 else float("nan")
 
@@ -99,8 +100,8 @@ def measure(world: World) -> Overload:
 
 
 def _held(world: World) -> tuple[Ladder | None, int]:
-    """Return the climb and the held rate. The rate is the given rate, or the highest rate that the
-    climb held, or the lowest rate that the climb tried."""
+    """Return the climb (streams at rising rates) and the held rate. If a rate was given, return
+    None and this rate. If the climb held no rate, return the lowest rate that it tried."""
     if given := world.scale.overload_held_per_s:
         return None, given
     ladder = _climb(world)

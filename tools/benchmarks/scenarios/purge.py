@@ -22,9 +22,9 @@ UNDER_WAY_METRIC = "delay_proxy_purge_under_way"
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """Result of the scenario. `before` and `meanwhile` are the stream's lateness. After `applied_s`
-    the call was answered, and no purged record is delivered any more. After `told_s` the proxy has
-    written an outcome for each purged record."""
+    """Result of the scenario. `before` and `meanwhile` are the stream's lateness before and during
+    the purge. After `applied_s` the call returned, and no purged record is delivered any more.
+    After `told_s` the proxy has written an outcome for each purged record."""
 
     records: int
     applied_s: float
@@ -83,7 +83,7 @@ def _purge(made: Trial) -> float:
     asked = {"targets": f"{made.name}.purged", "dry_run": False}
     status, answer = made.proxy.post("/api/v1/purges", asked, PATIENCE_S)
     if status != 200 or json.loads(answer)["records"] != made.world.scale.purged_records:
-        raise BenchmarkError(f"The purge was answered {status}: {answer}")
+        raise BenchmarkError(f"The call that purges returned status {status}: {answer}")
     return time.monotonic() - started_s
 
 
@@ -93,7 +93,7 @@ def _wait_until_told(made: Trial, streamed: int, began_s: float) -> float:
         _is_at_most(made, PENDING_METRIC, streamed) and _is_at_most(made, UNDER_WAY_METRIC, 0)
     ):
         if time.time() > began_s + PATIENCE_S:
-            raise BenchmarkError(f"The sweep does not end:\n{made.proxy.log_tail()}")
+            raise BenchmarkError(f"The purge does not end:\n{made.proxy.log_tail()}")
         time.sleep(LOOK_S)
     return time.time() - began_s
 

@@ -1,6 +1,7 @@
-"""Scenario relay, the yardstick: a consumer and producer pass records on. It uses the proxy's
-records, client and settings, without delay, schedule or transactions. The results of the other
-scenarios are shown as ratios to the relay's rate, because ratios are valid on other machines."""
+"""Scenario relay, the yardstick: a consumer and a producer pass records on. They use the same
+records, the same Kafka client and the same settings as in the other scenarios, but no delay, no
+schedule and no transactions. The results of the other scenarios are shown as ratios to the relay's
+rate, because ratios are valid on other machines."""
 
 import gc
 import signal

@@ -1,2 +1,2 @@
-"""Comparison of the kinds of store, without a broker. Begin with `scenarios`, then
+"""Comparison of the kinds of store, without a broker. Read `scenarios` first, then
 `measurement`."""

@@ -38,10 +38,10 @@ def compare(
     bodies: Annotated[str, typer.Option(help="Body sizes in bytes, comma-separated.")] = ",".join(
         map(str, BODIES_BYTES)
     ),
-    large: Annotated[bool, typer.Option(help="Also 10 million pending records.")] = False,
-    rounds: Annotated[int, typer.Option(min=1, help="Each measures every kind twice.")] = 1,
+    large: Annotated[bool, typer.Option(help="Add a scenario with 10 million records.")] = False,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds. Each measures a kind twice.")] = 1,
     scale: Annotated[
-        float, typer.Option(min=1e-6, help="Multiplies all counts. 0.01 shows that it works.")
+        float, typer.Option(min=1e-6, help="Factor for all record counts. 0.01 suits a check.")
     ] = 1,
     targets: Annotated[int, typer.Option(min=1, help="Number of target topics.")] = 4,
     results: Annotated[
@@ -51,12 +51,12 @@ def compare(
     markdown: Annotated[
         bool, typer.Option(help="Measure nothing, only print the table as Markdown.")
     ] = False,
-    json: Annotated[Path | None, typer.Option(help="Write all results here.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write all results here as JSON.")] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Folder of the measured stores, on a real disk.")
+        Path | None, typer.Option(help="Folder for the measured stores, on a real disk.")
     ] = None,
 ) -> None:
-    """Fill, restart and drain one shard of each kind of store in turns, without a broker.
+    """Fill a shard of each kind of store, open it again and drain it, without a broker.
 
     A missing kind is skipped with a message. The exit code is 2 if a kind could not be measured."""
     names = _chosen("scenario", only, SCENARIOS) + [WAITING_10M.name] * large

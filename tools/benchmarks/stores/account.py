@@ -1,4 +1,4 @@
-"""Cost of a part of a measurement in this process, without the making of its entries."""
+"""Cost of a part of a measurement in this process. The cost of making test entries is left out."""
 
 import itertools
 import os
@@ -38,7 +38,8 @@ class Account:
         self.written_bytes = traffic.written_bytes - self._traffic.written_bytes
 
     def steady(self, call: Callable[[], Result]) -> Result:
-        """Make a call that a worker makes between two transactions. It delays due records."""
+        """Make a call that a worker makes between two transactions, and update `longest_s`. Due
+        records wait during such a call."""
         result, took_s = self.once(call)
         self.longest_s = max(self.longest_s, took_s)
         return result
@@ -51,7 +52,7 @@ class Account:
         return result, took_s
 
     def uncounted(self, made: Iterator[Result]) -> Iterator[Result]:
-        """Yield the items. The cost of making them does not count."""
+        """Yield the items. Leave out the cost of making them."""
         for number in itertools.count():
             if number % LOOK_EVERY == 0:
                 self.look()
@@ -63,7 +64,7 @@ class Account:
             yield one
 
     def look(self) -> None:
-        """Sample the memory. The cost of sampling does not count."""
+        """Sample the memory. Leave out the cost of sampling."""
         began_s = time.thread_time()
         now_bytes = resident(os.getpid()).anonymous_bytes - self._first_bytes
         self.peak_bytes = max(self.peak_bytes, now_bytes)

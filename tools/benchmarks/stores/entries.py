@@ -1,4 +1,4 @@
-"""Entries to put, made batch by batch to save memory."""
+"""Test entries for a store, made batch by batch to save memory."""
 
 import random
 from collections.abc import Iterator
@@ -41,7 +41,8 @@ def batches(wanted: Wanted) -> Iterator[list[Entry]]:
 
 
 def idents(offsets: range) -> list[bytes]:
-    """Return one id per offset: 36 bytes, like UUIDs, in no order."""
+    """Return one id per offset. Ids have 36 bytes, like UUIDs, and do not follow the offsets'
+    order."""
     return [b"%016x-order-%013d" % (at * 0x9E3779B97F4A7C15 % 2**64, at) for at in offsets]
 
 
@@ -56,7 +57,7 @@ def _delays_ms(wanted: Wanted, offsets: range, draw: np.random.Generator) -> Col
 
 
 def _body(pool: bytes, offset: int, size_bytes: int) -> bytes:
-    """Return a body that is half random and half zeros. RocksDB's LZ4 halves it."""
+    """Return a body that is half random and half zeros. RocksDB compresses it to half its size."""
     random_bytes = size_bytes // 2
     at = offset * STRIDE % (POOL_BYTES - random_bytes)
     return pool[at : at + random_bytes] + bytes(size_bytes - random_bytes)

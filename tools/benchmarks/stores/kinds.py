@@ -1,4 +1,4 @@
-"""Kinds of store, each with bodies on disk or with stubs."""
+"""Kinds of store. Each kind stores bodies on disk, or stubs that stand for bodies in Kafka."""
 
 from dataclasses import dataclass
 

@@ -46,7 +46,8 @@ def measure(scenario: Scenario, kind: Kind, body_bytes: int, setup: Setup, root:
 
 
 def _together(filled: Figures, drained: Figures, wanted: Wanted) -> Figures:
-    """Return the figures of both phases together. A stub counts as large as its body."""
+    """Return the figures of both phases together. `written_per_put` divides the written bytes by
+    the bytes of all bodies, also if only stubs are stored."""
     written_bytes = filled["append_written_bytes"] + drained["due_written_bytes"]
     return {
         "life_cpu_us": filled["append_cpu_us"] + drained["due_cpu_us"],

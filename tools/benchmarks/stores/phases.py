@@ -22,8 +22,8 @@ US, MS, MB, KB = 1e6, 1e3, 1e-6, 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Life of one shard. Of each pair of records the second one is cancelled, until `cancelled`
-    records are. Time stops after `drained` records have ended."""
+    """Life of one shard. Every second record is cancelled, up to `cancelled` records. The life ends
+    when `drained` records have ended."""
 
     store: StoreKind
     folder: Path

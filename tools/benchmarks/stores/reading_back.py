@@ -1,7 +1,7 @@
 """Cost of reading bodies back from the ingress with `bodies: kafka`. `python -m
 tools.benchmarks.stores.reading_back [records]` uses one partition of an embedded broker. All
-records are overdue, so the rate is the maximum. The wheel keeps the stubs. Each order of due times
-and each body size has a line."""
+records are overdue, so the rate is the maximum. A store of the kind `wheel` has the stubs. Each
+line of the output is for one order of due times and one body size."""
 
 import sys
 import time

@@ -33,8 +33,8 @@ class Results:
     circumstances: Content
 
     def recall(self, trial_name: str, measure: Callable[[], Figures]) -> Figures:
-        """Return the stored figures, or measure now. Raise BenchmarkError if the stored ones have
-        another setup."""
+        """Return the stored figures, or measure now. Raise BenchmarkError if the stored figures
+        were measured with another setup."""
         path = self.folder / f"{trial_name}.json"
         if path.exists():
             content = json.loads(path.read_text())

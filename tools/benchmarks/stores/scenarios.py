@@ -16,8 +16,9 @@ class Scenario:
     """Records are put, the store is closed and opened in another process, and time passes in
     steps.
 
-    `delay_ms` is the range of random delays. None means one of the 18 levels, with ten arrivals
-    a millisecond. `is_cold` empties the page cache before the store is opened again.
+    `delay_ms` is the range of random delays. None means that each record has one of the 18 delay
+    levels, and ten records arrive in a millisecond. If `is_cold`, the store's files are dropped
+    from the page cache before the store is opened again.
     `is_cancelled` gives each record an id and cancels every second one. `is_partly_drained`
     stops after a tenth of the records, at most 100,000."""
 
@@ -33,7 +34,7 @@ class Scenario:
     is_partly_drained: bool = False
 
     def records_of(self, body_bytes: int, scale: float) -> int:
-        """Return the number of records. Large bodies have fewer, to bound their bytes."""
+        """Return the number of records. It is lower for large bodies, to limit the total bytes."""
         return max(1, int(min(self.records, self.most_bytes // body_bytes) * scale))
 
     def drained_of(self, records: int) -> int:

@@ -20,7 +20,8 @@ PEEK_ENTRIES = 2_000
 
 
 class Ended(NamedTuple):
-    """Records that ended in one step. `is_all` says that no further record is due."""
+    """Records that ended in one step. `taken_back` of them were cancelled. `is_all` says that no
+    further record is due."""
 
     delivered: int
     taken_back: int

@@ -1,2 +1,3 @@
-"""Fault operators by place: deliveries, outcomes, dead letters, hops, the ingress and committed
-positions. `operator` defines them and `catalogue` lists them."""
+"""Fault operators. Each plants one kind of fault. There is a module for each place of a fault, such
+as deliveries, outcomes, dead letters and hops. `operator` defines operators, and `catalogue` lists
+them."""

@@ -59,7 +59,7 @@ def check_key_changed(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "contradicted"))
 
 
-@add("A check-back has a header more", _was_asked, follow=OF_ANOTHER)
+@add("A check-back has an extra header", _was_asked, follow=OF_ANOTHER)
 def check_header_added(t: Planting, one: Ended) -> Planted:
     _check(t, one).headers.insert(0, ("added", b"x"))
     return named((one.origin, "contradicted"))

@@ -57,7 +57,7 @@ def delivered_twice(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "duplicated"))
 
 
-@add("It is delivered a second time, to another topic", is_delivered)
+@add("A record is delivered a second time, to another topic", is_delivered)
 def delivered_to_two_topics(t: Planting, one: Ended) -> Planted:
     other = t.later(one.delivery)
     t.contents.remove(other)
@@ -66,13 +66,13 @@ def delivered_to_two_topics(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "duplicated"))
 
 
-@add("It arrives a millisecond before its due", _is_prompt)
+@add("A record arrives a millisecond before its due", _is_prompt)
 def delivered_early(t: Planting, one: Ended) -> Planted:
     one.delivery.timestamp_ms = one.wanted_ms - 1
     return named((one.origin, "early"))
 
 
-@add("It arrives later than is allowed", both(is_plain, is_alone))
+@add("A record arrives later than is allowed", both(is_plain, is_alone))
 def delivered_late(t: Planting, one: Ended) -> Planted:
     one.delivery.timestamp_ms = one.first_ms + LIMIT_MS + 1
     return named((one.origin, "late"), sides=t.recalls_of(one))
@@ -103,32 +103,38 @@ def _is_far(one: Ended) -> bool:
     return is_simple and due_ms > MOMENTS_MS[-1] + 10_000 and "timer-topic" in names
 
 
-@add("It arrives with another key", both(is_delivered, is_alone))
+@add("A record arrives with another key", both(is_delivered, is_alone))
 def key_changed(t: Planting, one: Ended) -> Planted:
     one.delivery.key = (one.delivery.key or b"") + b"!"
     return named((one.origin, "altered"))
 
 
-@add("It arrives without its key", lambda t, one: is_delivered(t, one) and bool(one.delivery.key))
+@add(
+    "A record arrives without its key",
+    lambda t, one: is_delivered(t, one) and bool(one.delivery.key),
+)
 def key_lost(t: Planting, one: Ended) -> Planted:
     one.delivery.key = None
     return named((one.origin, "altered"))
 
 
-@add("It arrives with another value", is_delivered)
+@add("A record arrives with another value", is_delivered)
 def value_changed(t: Planting, one: Ended) -> Planted:
     one.delivery.value = (one.delivery.value or b"")[:-1] + b"~"
     return named((one.origin, "altered"))
 
 
-@add("It arrives without its value", lambda t, one: is_delivered(t, one) and bool(one.record.value))
+@add(
+    "A record arrives without its value",
+    lambda t, one: is_delivered(t, one) and bool(one.record.value),
+)
 def value_lost(t: Planting, one: Ended) -> Planted:
     one.delivery.value = None
     return named((one.origin, "altered"))
 
 
 @add(
-    "It arrives with an empty value instead of none",
+    "A record arrives with an empty value instead of none",
     lambda t, one: is_delivered(t, one) and one.delivery.value is None,
 )
 def no_value_made_empty(t: Planting, one: Ended) -> Planted:
@@ -136,19 +142,19 @@ def no_value_made_empty(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "altered"))
 
 
-@add("It arrives with a header more", is_delivered)
+@add("A record arrives with an extra header", is_delivered)
 def header_added(t: Planting, one: Ended) -> Planted:
     one.delivery.headers.insert(0, ("added", b"x"))
     return named((one.origin, "altered"))
 
 
-@add("It arrives with a header less", _has_users)
+@add("A record arrives without one of its headers", _has_users)
 def header_lost(t: Planting, one: Ended) -> Planted:
     del one.delivery.headers[t.draw.choice(_users(one.delivery))]
     return named((one.origin, "altered"))
 
 
-@add("It arrives with another value of a header", _has_users)
+@add("A record arrives with another value of a header", _has_users)
 def header_changed(t: Planting, one: Ended) -> Planted:
     number = t.draw.choice(_users(one.delivery))
     name, value = one.delivery.headers[number]
@@ -157,7 +163,7 @@ def header_changed(t: Planting, one: Ended) -> Planted:
 
 
 @add(
-    "It arrives with its headers in another order",
+    "A record arrives with its headers in another order",
     lambda t, one: is_delivered(t, one) and len(_users(one.delivery)) > 1,
 )
 def headers_swapped(t: Planting, one: Ended) -> Planted:
@@ -167,7 +173,7 @@ def headers_swapped(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "altered"))
 
 
-@add("It arrives in another topic", is_delivered)
+@add("A record arrives in another topic", is_delivered)
 def delivered_elsewhere(t: Planting, one: Ended) -> Planted:
     moved = one.delivery.copy()
     t.contents.remove(one.delivery)
@@ -176,7 +182,7 @@ def delivered_elsewhere(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "altered"))
 
 
-@add("It arrives in another partition", both(is_delivered, _has_place))
+@add("A record arrives in another partition", both(is_delivered, _has_place))
 def partition_changed(t: Planting, one: Ended) -> Planted:
     moved, count = one.delivery.copy(), t.contents.partition_counts[one.delivery.topic]
     t.contents.remove(one.delivery)
@@ -185,38 +191,38 @@ def partition_changed(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "altered"))
 
 
-@add("Its `timer-due` has another value", is_delivered)
+@add("The `timer-due` of a delivery has another value", is_delivered)
 def due_stamp_changed(t: Planting, one: Ended) -> Planted:
     one.delivery.set_header("timer-due", b"%d" % (one.due_ms - 1))
     return named((one.origin, "altered"))
 
 
-@add("It has no `timer-due`", is_delivered)
+@add("A delivery has no `timer-due`", is_delivered)
 def due_stamp_lost(t: Planting, one: Ended) -> Planted:
     one.delivery.headers = [h for h in one.delivery.headers if h[0] != "timer-due"]
     return named((one.origin, "altered"))
 
 
-@add("It keeps a header of the request", is_delivered)
+@add("A delivery keeps a header of the request", is_delivered)
 def request_header_kept(t: Planting, one: Ended) -> Planted:
     one.delivery.headers.insert(0, ("timer-topic", one.delivery.topic.encode()))
     return named((one.origin, "altered"))
 
 
-@add("It was rewritten on its way and has no `timer-first-origin`", _has_hopped)
+@add("A rewritten record is delivered without `timer-first-origin`", _has_hopped)
 def first_origin_lost(t: Planting, one: Ended) -> Planted:
     one.delivery.headers = [h for h in one.delivery.headers if h[0] != "timer-first-origin"]
     return named((one.origin, "altered"))
 
 
-@add("Its `timer-first-origin` is another record's", _has_hopped)
+@add("The `timer-first-origin` of a delivery names another record", _has_hopped)
 def first_origin_changed(t: Planting, one: Ended) -> Planted:
     one.delivery.set_header("timer-first-origin", one.origin.encode())
     return named((one.origin, "altered"))
 
 
 @add(
-    "It never was rewritten and has a `timer-first-origin`",
+    "A delivery of a record that was never rewritten has `timer-first-origin`",
     lambda t, one: is_delivered(t, one) and not _has_hopped(t, one),
 )
 def first_origin_added(t: Planting, one: Ended) -> Planted:

@@ -11,7 +11,7 @@ add = HOPS.add
 
 
 def _sign(hop: Held) -> None:
-    """Sign a hop like the proxy, so that the signature does not show the fault."""
+    """Sign a changed hop as the proxy would, so that its signature is valid despite the fault."""
     headers = [one for one in hop.headers if one[0] != "timer-hop-mac"]
     hop.headers = list(SIGNER.signed(hop.partition, hop.key, hop.value, headers))
 

@@ -47,16 +47,16 @@ def ingress_value_changed(t: Planting, one: Ended) -> Planted:
 
 @add("A header's name has U+FFFD, or bytes that Java shows like that", is_plain)
 def header_blurred(t: Planting, one: Ended) -> Planted:
-    """Insert a header with a name that Java also shows for other bytes. So the audit cannot compare
-    record and delivery, and the record is unverifiable."""
+    """Insert a header whose name is U+FFFD. Java also decodes invalid bytes to U+FFFD. So the audit
+    cannot compare the record with its delivery, and the record is unverifiable."""
     for held in (one.record, one.delivery):
         held.headers.insert(0, ("\ufffd", b"x"))
     return named((one.origin, "unverifiable"))
 
 
 def _by_its_time(t: Planting, one: Ended) -> bool:
-    """Return whether the record's requested time counts. It does not count for a retry after the
-    last attempt, which goes to the dead-letter topic at once."""
+    """Return whether the record is delivered at its requested time. A retry after the last attempt
+    goes to the dead-letter topic at once instead."""
     return is_plain(t, one) and not one.delivery.topic.startswith(POLICY.dlq_prefix)
 
 
@@ -97,7 +97,8 @@ def _is_committed_half(_t: Planting, one: Ended) -> bool:
 
 
 def _decision(t: Planting, one: Ended) -> Ended | None:
-    """Return the half message's only commit. With several commits, another commit would decide."""
+    """Return the half message's commit. Return None if there are several commits, because one of
+    the others would decide."""
     commits = [
         other
         for other in t.records

@@ -39,7 +39,7 @@ def letter_lost(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "contradicted"))
 
 
-@add("A dead letter is there twice", _has_letter)
+@add("A record has two dead letters", _has_letter)
 def letter_twice(t: Planting, one: Ended) -> Planted:
     t.later(one.letter)
     return named((one.origin, "duplicated"))
@@ -63,14 +63,14 @@ def letter_header_lost(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "altered"))
 
 
-@add("A dead letter has a header more", _has_letter)
+@add("A dead letter has an extra header", _has_letter)
 def letter_header_added(t: Planting, one: Ended) -> Planted:
     one.letter.headers.insert(0, ("added", b"x"))
     return named((one.origin, "altered"))
 
 
 @add(
-    "A dead letter shows nothing of its record, and its outcome does not say so", _has_whole_letter
+    "A dead letter shows nothing of its record, but its outcome does not say so", _has_whole_letter
 )
 def letter_bare(t: Planting, one: Ended) -> Planted:
     said = {"timer-error", "timer-error-detail", "timer-origin"}
@@ -131,7 +131,7 @@ def letter_of_nothing(t: Planting, one: Ended) -> Planted:
 
 
 @add(
-    "A dead letter says `body-gone`, and the ingress has the record",
+    "A dead letter says `body-gone`, but the ingress has the record",
     is_plain,
     continued=WAS_OPEN,
     follow=WAS_OPEN,
@@ -167,7 +167,7 @@ def _overdue(ms: int, pattern: str, allowed_ms: int = OVERDUE_MS) -> str:
     return f"{ms} ms overdue; {pattern} allows {allowed_ms} (release.overdue)"
 
 
-@add("A record becomes a dead letter as overdue, and there is no such rule", is_plain)
+@add("A record becomes a dead letter as overdue, but no rule says so", is_plain)
 def excuse_overdue_without_rule(t: Planting, one: Ended) -> Planted:
     detail = _overdue(OVERDUE_MS + 1, "orders-*")
     t.bury(one, "overdue", detail, one.wanted_ms + OVERDUE_MS + 1)
@@ -175,7 +175,7 @@ def excuse_overdue_without_rule(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "contradicted"))
 
 
-@add("A record is dropped as overdue, and the rule is for other targets", is_plain)
+@add("A record is dropped as overdue, but the rule is for other targets", is_plain)
 def excuse_dropped_by_another_rule(t: Planting, one: Ended) -> Planted:
     detail = _overdue(OVERDUE_MS + 1, "drop-*" if _kind(one) != "drop" else "bury-*")
     t.end_as(one, "expired", one.wanted_ms + OVERDUE_MS + 1, detail=detail)
@@ -184,7 +184,7 @@ def excuse_dropped_by_another_rule(t: Planting, one: Ended) -> Planted:
 
 
 @add(
-    "A record is dropped as overdue, and the rule says dead letter",
+    "A record is dropped as overdue, but the rule says dead letter",
     lambda t, one: is_plain(t, one) and _kind(one) == "bury",
 )
 def excuse_dropped_instead_of_buried(t: Planting, one: Ended) -> Planted:
@@ -214,8 +214,8 @@ def _kind(one: Ended) -> str:
 
 
 def _is_between(t: Planting, one: Ended) -> bool:
-    """Return whether the record's target took a delivery of as many bytes in the second before,
-    and in the second after."""
+    """Return whether the record's target took a delivery that is at least as large in the second
+    before the record's delivery, and another in the second after it."""
     if not (is_plain(t, one) and one.delivery.topic.startswith("orders-")):
         return False
     second = one.delivery.timestamp_ms // 1_000
@@ -238,7 +238,7 @@ def _letter_bytes(one: Ended) -> int:
 
 
 @add(
-    "A dead letter says `too-large`, and its target took records of that size",
+    "A dead letter says `too-large`, but its target took records of that size",
     both(_is_between, is_alone),
 )
 def excuse_too_large(t: Planting, one: Ended) -> Planted:

@@ -32,7 +32,7 @@ def _came_too_late(_t: Planting, one: Ended) -> bool:
 
 @add("The outcome of a moved record is lost", _moved)
 def move_outcome_lost(t: Planting, one: Ended) -> Planted:
-    """Remove the outcome. The record that took its place then has no predecessor."""
+    """Remove the outcome. The move that took the record's place then has no predecessor."""
     assert one.successor
     t.contents.remove(one.outcome)
     goes_on = (one.successor.place, "contradicted")

@@ -1,4 +1,5 @@
-"""Definition of fault operators."""
+"""Definition of fault operators. An operator plants a fault in the topics of a run, and says which
+verdicts the audit must then give."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ UNSETTLED: Final = "unsettled"
 @dataclass(frozen=True, slots=True)
 class Planted:
     """Effect of a fault. `expected` maps origins to verdicts. The audit must give each origin one
-    of its verdicts, and must call at least one of them a violation. `sides` maps further origins to
-    verdicts that the audit may give instead of the verdict without the fault."""
+    of its verdicts. At least one of these origins must be a violation. `sides` maps further origins
+    to verdicts. For these origins the audit may give one of the verdicts, or the same verdict as
+    without the fault."""
 
     expected: Verdicts
     sides: Verdicts = field(default_factory=dict)
@@ -68,8 +70,9 @@ class Planting:
         return None if at is None else self.places.get((one.partition, at))
 
     def later_of(self, one: Ended) -> list[tuple[str, str]]:
-        """Return side verdicts for `named`, of the records whose verdicts depend on how `one`
-        ended: control records with its id, its recalls, and its successors."""
+        """Return side verdicts (`Planted.sides`) of the records whose verdicts depend on how `one`
+        ended: control records with its id, its recalls and successors, and records that it
+        purged."""
         same = [
             (other.origin, "contradicted")
             for other in self.records
@@ -123,8 +126,9 @@ class Planting:
         return roll_ms
 
     def read_ms(self, one: Ended) -> int | None:
-        """Return a time at which the proxy had read the record: the earliest end among the record
-        and all later records. Return None without such an end."""
+        """Return a time at which the proxy had read the record: the time of the earliest end of
+        this record and of all later records in its partition. Return None if no record has an
+        end."""
         ends = [
             end.timestamp_ms
             for other in self.records
@@ -168,8 +172,9 @@ class Planting:
         return self.contents.add(copy)
 
     def deliver(self, one: Ended, at_ms: int | None = None, due_ms: int | None = None) -> Held:
-        """Deliver an undelivered ingress record as the proxy would. The delivery is not earlier
-        than the record was read. Otherwise all earlier records would count as read by then."""
+        """Deliver an undelivered ingress record as the proxy would. If `at_ms` is None, deliver it
+        after the proxy read it. An earlier delivery would prove that all earlier records were read
+        by then."""
         asked, due = one.record, one.due_ms if due_ms is None else due_ms
         topic = asked.text("timer-topic") or ""
         could_ms = max(due, asked.timestamp_ms, self.read_ms(one) or 0)
@@ -232,7 +237,7 @@ class Planting:
 
 def _since(one: Ended, at_ms: int) -> int:
     """Return the first moment at which an end with this time exists. This moment is not before the
-    moments of the record's other ends."""
+    first moment of the record's other ends."""
     first = next((n for n, moment in enumerate(MOMENTS_MS) if at_ms <= moment), LAST)
     ended = min((end.since for end in (*one.deliveries, *one.outcomes)), default=0)
     return max(first, ended)
@@ -293,7 +298,8 @@ def is_plain(t: Planting, one: Ended) -> bool:
 
 
 def is_in_our_words(_t: Planting, one: Ended) -> bool:
-    """Select records without headers of other schedulers, whose dead letters are simple."""
+    """Return whether the record has no headers of other schedulers. Operators can make the dead
+    letters of such records."""
     return not any(name in FOREIGN for name, _ in one.record.headers)
 
 

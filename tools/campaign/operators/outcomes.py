@@ -62,13 +62,13 @@ def letter_outcome_lost(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "contradicted"), sides=t.later_of(one))
 
 
-@add("An outcome is there twice", _has_outcome)
+@add("A record has its outcome twice", _has_outcome)
 def outcome_twice(t: Planting, one: Ended) -> Planted:
     t.later(one.outcome)
     return named((one.origin, "duplicated"))
 
 
-@add("There is a second, other outcome", _has_outcome)
+@add("A record has a second, different outcome", _has_outcome)
 def two_outcomes(t: Planting, one: Ended) -> Planted:
     other = t.later(one.outcome)
     said = t.draw.choice([o for o in ("cancelled", "expired", "rolled-back") if o != one.end])
@@ -84,7 +84,7 @@ def delivered_and_outcome(t: Planting, one: Ended) -> Planted:
 
 
 @add(
-    "A delivered record has an outcome instead",
+    "A delivered record has an outcome instead of its delivery",
     lambda t, one: is_delivered(t, one) and not t.later_of(one),
 )
 def delivered_as_cancelled(t: Planting, one: Ended) -> Planted:
@@ -106,7 +106,7 @@ def replaced_as_cancelled(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "contradicted"), sides=t.later_of(one))
 
 
-@add("Its outcome names another replacing record", ended_as("replaced"))
+@add("The outcome of a replaced record names another newer record", ended_as("replaced"))
 def replaced_by_another(t: Planting, one: Ended) -> Planted:
     wrong = t.draw.choice([one.origin, None, f"{OWN.ingress}/{one.partition}/7777"])
     one.outcome.say(next_origin=wrong)
@@ -130,7 +130,7 @@ def expired_as_rolled_back(t: Planting, one: Ended) -> Planted:
 
 @add("A requeued record is said to be rolled", ended_as("requeued"))
 def requeued_as_rolled(t: Planting, one: Ended) -> Planted:
-    """Change the outcome, although the record was due."""
+    """Change the outcome. The record was due, so `rolled` cannot be true."""
     one.outcome.say(outcome="rolled")
     return named((one.origin, "contradicted"), sides=t.later_of(one))
 
@@ -140,8 +140,8 @@ def requeued_as_rolled(t: Planting, one: Ended) -> Planted:
     lambda t, one: _has_outcome(t, one) and not t.may_wait(one),
 )
 def outcome_unknown(t: Planting, one: Ended) -> Planted:
-    """Make the outcome unknown. Then a move that missed no longer says so, and looks like a second
-    successor."""
+    """Make the outcome unknown. If the record is a move that came too late, its outcome `missed` is
+    gone. Then the move looks like a second successor."""
     one.outcome.say(outcome="evaporated")
     next_one = [(one.successor.place, "contradicted")] if one.successor else []
     before = t.predecessor(one) if one.end == "missed" else None
@@ -214,7 +214,8 @@ def outcomes_swapped(t: Planting, one: Ended) -> Planted:
 
 
 def _mate(t: Planting, one: Ended) -> Ended | None:
-    """Return a control record of the record's partition whose outcome came in the same phase."""
+    """Return a control record of the record's partition. Both outcomes exist since the same
+    moment."""
     if not _must_have_ended(t, one):
         return None
     controls = (o for o in t.records if o.partition == one.partition and o.end in CONTROLLED)

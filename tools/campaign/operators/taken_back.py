@@ -46,7 +46,7 @@ def _was_cancelled(t: Planting, one: Ended) -> bool:
 
 
 @add(
-    "A cancel or recall applied, and the record is delivered",
+    "A cancel or recall applied, but the record is delivered",
     both(_was_cancelled, is_alone, _is_ripe),
 )
 def cancelled_and_delivered_instead(t: Planting, one: Ended) -> Planted:
@@ -98,8 +98,8 @@ def cancel_ignored_and_buried(t: Planting, one: Ended) -> Planted:
 
 
 def _is_long_before(told_ms: int, ended_ms: int, due_ms: int) -> bool:
-    """Return whether the record ended, or was due, so long after `told_ms` that neither a slow
-    transaction nor a wrong clock explains it."""
+    """Return whether the record ended, or was due, long after `told_ms`. Slow transactions and
+    wrong clocks do not explain the time between."""
     return ended_ms > told_ms + TRANSACTION_MS or due_ms > told_ms + CLOCK_MS
 
 
@@ -129,8 +129,8 @@ def _missed_before(
 
 
 def _replaced_at(t: Planting, one: Ended, cancel: Ended) -> list[int]:
-    """Return when the proxy read a newer record that would have replaced the record. A newer record
-    after a cancel does not count, because the cancel had already ended the record."""
+    """Return when the proxy read a newer record that would have replaced the record. Return nothing
+    for a newer record after a cancel, because the cancel had already ended the record."""
     newer = t.next_with_id(one)
     if one.ident is None or newer is None or "cancel" in {newer.kind, cancel.kind}:
         return []
@@ -160,8 +160,8 @@ def _means(purge: Held, one: Ended) -> bool:
 
 
 def _waits_on(t: Planting, one: Ended) -> bool:
-    """Return whether the record is not due yet. If the proxy rolls records, the record must also
-    have an id."""
+    """Return whether the record is not due yet. In a run whose proxy rolls records, the record must
+    also have an id."""
     texts = t.contents.policies.values()
     is_rolled = any(json.loads(text)["roll_after_ms"] is not None for text in texts)
     is_far = one.due_ms > t.watermark_ms(one.partition)
@@ -229,7 +229,7 @@ def _waited_at_its_purge(t: Planting, one: Ended) -> bool:
 
 
 @add(
-    "A purge applied, and a purged record is delivered when it is due",
+    "A purge applied, but a purged record is delivered when it is due",
     both(_waited_at_its_purge, is_alone, _is_ripe),
 )
 def purged_and_delivered_instead(t: Planting, one: Ended) -> Planted:
@@ -239,7 +239,7 @@ def purged_and_delivered_instead(t: Planting, one: Ended) -> Planted:
 
 
 @add(
-    "A purge applied, and a purged record is a dead letter when it is due",
+    "A purge applied, but a purged record is a dead letter when it is due",
     both(_waited_at_its_purge, is_in_our_words, _is_ripe),
 )
 def purged_and_buried_instead(t: Planting, one: Ended) -> Planted:

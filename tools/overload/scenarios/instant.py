@@ -11,7 +11,7 @@ from tools.overload.stage import Figures, Stage
 
 LEAST_LEAD_S = 10
 WRITTEN_PER_S = 20_000
-"""Even at this rate, the slowest expected, all records are in the schedule before they are due."""
+"""Slowest expected rate. Even at this rate, all records are in the schedule before they are due."""
 BYTES_PER_RECORD = 1_000
 
 

@@ -72,8 +72,7 @@ def act(stage: Stage) -> Figures:
 
 
 def figures(acted: Figures, account: Account) -> Figures:
-    """Return the first delivery of a record written after the start. Pending records do not
-    arrive."""
+    """Return the time to the first delivery of a probe, and the longest lateness of the sample."""
     probe, sample = account.came["probe"], account.came["sample"]
     began_ms = acted.pop("began_ms")
     first_s = None if probe.first_ms is None else round((probe.first_ms - began_ms) / 1000, 2)
@@ -85,8 +84,8 @@ def figures(acted: Figures, account: Account) -> Figures:
 
 
 def _lose_power(stage: Stage) -> Figures:
-    """Simulate a reboot. The page cache is written to disk and dropped, because the proxy has
-    synced nothing."""
+    """Simulate a reboot. Cached pages are written to disk before they are dropped, because the
+    proxy has synced nothing."""
     data_dir: Path = stage.made.proxy.data_dir
     files = forget_boot(data_dir)
     is_whole = stage.sizes.reboot_records >= WHOLE
@@ -95,7 +94,8 @@ def _lose_power(stage: Stage) -> Figures:
 
 
 def _pending(stage: Stage, wanted: int) -> int:
-    """Return the proxy's pending count once it is `wanted`, or after a while the last count."""
+    """Return the proxy's pending count once it is `wanted`. After COUNTED_WITHIN_S return the
+    current count."""
     deadline_s = time.monotonic() + COUNTED_WITHIN_S
     while (found := stage.made.proxy.metric(PENDING_METRIC)) != wanted:
         if time.monotonic() > deadline_s:

@@ -1,4 +1,4 @@
-"""Scenario targets: records for thousands of topics in turns."""
+"""Scenario targets: records for thousands of topics, one topic after the other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BYTES_PER_TARGET = 100_000
 
 
 def scene(sizes: Sizes) -> Scene:
-    """Return a scene with a larger broker heap, because each partition needs some."""
+    """Return a scene with a larger broker heap, because each partition needs heap."""
     records, targets = sizes.targets_records, sizes.targets
     disk_bytes = records * BYTES_PER_RECORD + targets * BYTES_PER_TARGET
     return Scene(
