@@ -106,7 +106,9 @@ def measure(
     )
     names = _chosen(only)
     if (plot or held) and "overload" not in names:
-        raise typer.BadParameter("--plot and --held need the scenario overload: add it to --only.")
+        raise typer.BadParameter(
+            "--plot and --held need the scenario overload, which --only leaves out."
+        )
     _refuse_what_would_fail_later(json, plot)
     described, options = machine.describe(kafka_version()), _options(quick, scale, usual)
     options += ["--proxy"] if proxy != PROXY else []
