@@ -41,8 +41,8 @@ class Moment(NamedTuple):
 
 
 class Clock:
-    """Follows the wall clock, unless that is over `max_step_ms` ahead of the broker's time. If this
-    is unknown, this clock's last time plus the monotonic time since then stands for it."""
+    """Follows the wall clock, unless it is over `max_step_ms` ahead of the broker's time. Without
+    that time, this clock's last time plus the monotonic time since then is compared instead."""
 
     def __init__(
         self,

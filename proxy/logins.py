@@ -1,6 +1,7 @@
 """Tokens for logins to Kafka that librdkafka does not make itself.
 
-A thread of librdkafka calls the callbacks in time, so an idle client stays logged in.
+A thread of librdkafka calls these functions before a token expires. So an idle client stays logged
+in.
 """
 
 import json
@@ -18,7 +19,7 @@ from proxy.errors import SecretUnreadable, SettingsError, require
 log = structlog.get_logger(__name__)
 
 SECRETS: Final = ("sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.password")
-"""Settings that a file may hold. Its path is in the setting of this name and `.location`."""
+"""Settings whose value may be in a file. The setting `<name>.location` is the file's path."""
 MOST_SECRET: Final = 65_536
 MECHANISMS: Final = ("sasl.mechanism", "sasl.mechanisms")
 WORDS: Final = "sasl.oauthbearer.config"
@@ -71,7 +72,7 @@ def _secret_of(name: str, path: Path) -> str:
         with path.open(encoding="utf-8") as file:
             secret = file.read(MOST_SECRET).rstrip("\r\n")
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise SecretUnreadable(
             f"The file {path} of `{name}.location` under `kafka` cannot be read: {why}.",
             "Correct the path, or let the proxy's user read the file.",
@@ -98,7 +99,7 @@ def msk_token(config: str) -> Token:
         said = _msk_words(config)
         region = said["region"]
         if role := said.get("role"):
-            os.environ.setdefault(REGIONS[1], region)  # the client of AWS STS reads only this one
+            os.environ.setdefault(REGIONS[1], region)  # AWS's STS client reads only this variable
             token, end_ms = Signer.generate_auth_token_from_role_arn(region, role)
         elif profile := said.get("profile"):
             token, end_ms = Signer.generate_auth_token_from_profile(region, profile)

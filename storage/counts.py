@@ -49,7 +49,7 @@ class TargetNumbers:
 
     @property
     def wants_release(self) -> bool:
-        """Whether `release` is worth its cost: `most` new names came since the last one."""
+        """Whether `release` is worth its cost: `most` new names came since the last release."""
         return self._new_names >= self._most
 
     def release(self, used: Container[str]) -> None:
@@ -132,7 +132,7 @@ class TargetCounter:
                 self.others += count
 
     def add_known(self, counts: Mapping[str, int]) -> None:
-        """Add counts, but give no target a number. Targets without one count in `others`."""
+        """Add counts, but give no target a number. `others` gets the unnumbered targets."""
         by_name, others = self._split(counts)
         self.by_name.update(by_name)
         self.others += others
@@ -194,7 +194,7 @@ class DueHistogram:
         self._counts: npt.NDArray[np.float64] = np.zeros(len(edges_ms) + 1)
 
     def add(self, times_ms: Column, entries: Column | None = None) -> None:
-        """Count each time once, or with `entries`, `entries[i]` times. Sorted times are faster."""
+        """Count each time once, or `entries[i]` times if given. Sorted times are faster."""
         if entries is not None and bool((times_ms[1:] >= times_ms[:-1]).all()):
             upto = np.concatenate(([0], np.cumsum(entries)))
             ends = upto[np.searchsorted(times_ms, self.edges_ms, "right")]

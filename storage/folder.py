@@ -21,7 +21,7 @@ from storage.options import KINDS, StoreKind
 
 
 class Files:
-    """File operations, all unsynced (storage/FORMAT.md#what-a-power-loss-does).
+    """File operations without fsync (storage/FORMAT.md#what-a-power-loss-does).
 
     Tests intercept them."""
 
@@ -144,7 +144,7 @@ class Checkpoint:
     closed: int = 0
     """No chain has records of lower slot numbers."""
     log_end: int = 0
-    """Log bytes from this position on do not count."""
+    """The log ends here. Bytes from this position on are not valid."""
     redo_from: int = 0
     """The wheel may lack runs from this log position on."""
     live: dict[int, int] = field(default_factory=dict)
@@ -190,7 +190,7 @@ def parse_checkpoint(data: bytes, path: Path) -> Checkpoint:
 
 
 def boot_id() -> str:
-    """Return an id of the machine's boot, or '' without one. A new boot loses the page cache."""
+    """Return an id of the machine's boot, or '' if unknown. A reboot loses the page cache."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -233,7 +233,7 @@ class _Section:
 class DamageGuard:
     """A guard that writes damage to a file. The next opening then puts the folder aside.
 
-    After a failed read the counts may be older than the watermark. They must not be written."""
+    After a failed read the counts may be older than the watermark. Such counts are not written."""
 
     def __init__(self, folder: Path, files: Files) -> None:
         self.reading, self.writing = _Section(self._read_failed), _Section(self._write_failed)

@@ -218,7 +218,7 @@ class DueIndex:
 NONE_MS = 2**63 - 1
 ALL_BYTES = 2**63
 NEAR_MS = 1_000
-"""The horizon lies one to two of these steps ahead. Entries that fire before it are tuples."""
+"""Entries that fire before the horizon are tuples. It lies 1 to 2 times NEAR_MS ahead."""
 ENTRY_BYTES = 300
 """Approximate memory of an entry, without its body."""
 

@@ -83,7 +83,7 @@ def _refuse_marked(folder: Path, kind: StoreKind) -> None:
     if found not in {None, kind}:
         raise StoreMismatch(folder, "store", found, kind)
     if found is None and (folder / CHECKPOINT).exists():
-        raise StoreDamaged(f"{folder} was made by an earlier version, or its {kind} is gone")
+        raise StoreDamaged(f"{folder} was made by an earlier version, or its {kind} is missing")
     damage = damage_noted(folder)
     if damage is not None:
         raise StoreDamaged(damage)

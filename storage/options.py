@@ -52,7 +52,7 @@ class Options:
         if self.precision_ms < 1 or self.slots < 2:
             raise ValueError("a wheel needs precision_ms >= 1 and at least 2 slots")
         if self.most_names > MOST_NUMBERS:
-            raise ValueError(f"most_names must be at most {MOST_NUMBERS}: the log has two bytes")
+            raise ValueError(f"most_names must be at most {MOST_NUMBERS}, the log's largest number")
         if self.segment_bytes < 8 * RECORD_BYTES:
             raise ValueError("segment_bytes must hold at least 8 records")
 
@@ -98,4 +98,4 @@ class IdOptions:
         if not 2 <= self.merged_runs <= self.most_runs:
             raise ValueError("merged_runs must be at least 2 and at most most_runs")
         if min(self.memtable_entries, self.write_entries, self.merge_entries) < 1:
-            raise ValueError("memtables and steps hold at least 1 entry")
+            raise ValueError("memtables and steps must hold at least 1 entry")

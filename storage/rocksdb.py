@@ -88,7 +88,7 @@ class RocksDatabase:
         return len(self._db.live_files())
 
     def read(self, after: Key, until_ms: int, most_entries: int, most_bytes: int) -> EntriesRead:
-        """Read entries within the limits, at least one if there is one. Raises StoreDamaged."""
+        """Read entries within the limits, but at least one if any is left. Raises StoreDamaged."""
         start = _beyond(*after)
         end = _KEY.pack(min(until_ms, LAST_MS) + 1, 0)
         found: list[tuple[bytes, bytes]] = []
@@ -150,7 +150,8 @@ class RocksDatabase:
     def _rows_from(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the rows. The last key in the database is the key of the checkpoint.
 
-        An end before this key is damage, because rocksdict ends silently at a corrupt block."""
+        If this key does not come, the database is damaged: rocksdict stops silently at a corrupt
+        block."""
         with _explained(self._path):
             rows = cast(Iterator[tuple[bytes, bytes]], self._db.items(from_key=start))
             for key, value in rows:
@@ -241,7 +242,7 @@ def _refuse_odd_records(manifest: Path) -> None:
             continue
         _crc, length, kind = _LOG_RECORD.unpack_from(data, at)
         if kind not in MANIFEST_RECORDS:
-            raise StoreDamaged(f"{manifest}: the record at byte {at} is of no known type")
+            raise StoreDamaged(f"{manifest}: the record at byte {at} has an unknown type")
         at += _LOG_RECORD.size + length
 
 

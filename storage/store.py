@@ -119,7 +119,7 @@ class Committed:
     next_offset: int
     """The next ingress offset to ingest."""
     distrusted: int = -1
-    """A folder whose `covered` is not above this is older than the watermark's reset: put aside."""
+    """A folder with `covered` up to this is from before the watermark's reset. It is put aside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Store(Protocol):
         """Do one bounded step of work. Return whether more work is left.
 
         Offsets below `next_offset` are committed, and their entries were put. `covered` grows to
-        `next_offset` at most. Raises StorageFull. The next call repeats the write."""
+        `next_offset` at most. Raises StorageFull if a write fails. The next call repeats it."""
 
     def request_flush(self) -> None: ...
 
@@ -195,7 +195,7 @@ class Store(Protocol):
         """Write the entries below offset `next_offset`, and a checkpoint, for a clean stop."""
 
     def close(self) -> None:
-        """Release files and lock. Afterwards it raises StorageFull if RocksDB could not write."""
+        """Release files and lock. Then raise StorageFull if RocksDB could not write."""
 
 
 def dues_of(entries: Sequence[tuple[Any, ...]]) -> Column:

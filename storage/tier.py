@@ -130,11 +130,11 @@ def refuse_ahead(folder: Path, covered: int, ended: Key, committed: Committed) -
     if covered > committed.next_offset:
         raise StoreDamaged(
             f"{folder} covers offsets up to {covered}, but the broker's committed "
-            f"offset is {committed.next_offset}: it was reset"
+            f"offset is {committed.next_offset}: this offset was reset"
         )
     if 0 < covered <= committed.distrusted:
         raise StoreDamaged(
-            f"{folder} covers offsets up to {covered} only, from before the watermark was set back"
+            f"{folder} covers offsets up to {covered} only: it is older than the watermark's reset"
         )
     if ended > (committed.watermark_ms, committed.cursor):
         raise StoreDamaged(

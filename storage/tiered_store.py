@@ -77,7 +77,7 @@ class TieredStore:
         if not batch:
             return
         if batch[0][1] <= self._last_offset:
-            raise ValueError(f"offset {batch[0][1]} comes after {self._last_offset}")
+            raise ValueError(f"offset {batch[0][1]} was put after offset {self._last_offset}")
         times_ms = dues_of(batch)
         if times_ms.min() <= self._ledger.watermark_ms and min(batch)[:2] <= self._ledger.ended:
             raise ValueError(f"{min(batch)[:2]} is not beyond the watermark {self._ledger.ended}")

@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 
 class Dispatcher:
-    """Decides on the records of one transaction, also after the transaction was aborted."""
+    """Decides on the records of one transaction, also when the transaction is repeated."""
 
     def __init__(
         self,
@@ -87,7 +87,8 @@ class Dispatcher:
         return Batch(batch.ingress, deliveries, dead_letters, outcomes, auxiliary, hops)
 
     def is_letter_refused(self, ref: RecordRef, letter: OutgoingRecord, left_out: str) -> bool:
-        """Return whether the topic is known to refuse the letter. It lacks the parts `left_out`."""
+        """Return whether the topic is known to refuse the letter. `left_out` names the parts that
+        the letter lacks."""
         refusals, topic = self._refusals, letter.topic
         if ref in refusals.bare or (not left_out and ref in refusals.without_value):
             return True

@@ -65,7 +65,7 @@ class KnownTargets:
         self.untimely: dict[str, Rejection] = {}
         """Topics that have refused the timestamps of records, and why."""
         self.until_ms: dict[str, int] = {}
-        """Epoch ms until which the broker's answer about a topic counts."""
+        """Epoch ms until which the broker's answer about a topic is valid."""
         self.are_awaited = False
         """Whether newer answers are on their way."""
         self._refusals: dict[str, Rejection] = {}
@@ -93,7 +93,7 @@ class KnownTargets:
         self.until_ms.clear()
 
     def are_current(self, topics: Iterable[str], now_ms: int) -> bool:
-        """Return whether the answers about these topics still count."""
+        """Return whether the answers about these topics are still valid."""
         if self.are_awaited or self.untimely or self.tried:
             return False
         until_ms = self.until_ms
@@ -105,7 +105,7 @@ class KnownTargets:
         self.tried[topic] = tried._replace(batch_bytes=tried.batch_bytes // 2)
 
     def refuse_from(self, topic: str, size_bytes: int) -> None:
-        """Note that a record of this size was refused alone. Larger ones count as refused, too."""
+        """Note that a record of this size was refused alone. Larger ones are refused, too."""
         tried = self.tried.get(topic)
         if tried is not None and size_bytes < (tried.refused_bytes or size_bytes + 1):
             self.tried[topic] = tried._replace(refused_bytes=size_bytes)

@@ -19,7 +19,7 @@ RELEASED_FOR_MS: Final = 7 * 86_400_000
 long after the end of the pause."""
 REMEMBERED: Final = 10_000
 JUST_NOW: Final = Resumed(2**62)
-"""Stands for the end of a pause that is no longer set, if its time of end is not recorded."""
+"""The end of a pause that is over, if the time of its end is not recorded."""
 
 Disposition: TypeAlias = Hop | Rejection | Outcome | None
 """The decision about a due record: a hop, a dead letter, another end, or None to deliver it."""
@@ -69,7 +69,8 @@ class _TargetRules(NamedTuple):
 
 class ReleaseControl:
     """Applies pauses, rate caps and overdue rules in one worker. `per_target`: shell pattern ->
-    records a second. The first match counts. Limits set at run time come before the settings."""
+    records a second. The first pattern that matches a target applies. Limits set at run time take
+    precedence over the settings."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class ReleaseControl:
             self._rules_have_changed()
 
     def limit(self, limits: Mapping[str, TargetLimit]) -> None:
-        """Apply exactly these limits, before the caps and rules of the settings."""
+        """Apply exactly these limits. They take precedence over the settings' caps and rules."""
         if limits == self.limits:
             return
         self.limits = ordered = by_precedence(limits)
@@ -133,8 +134,8 @@ class ReleaseControl:
         return any(_is_looked_for(end, now_ms) for end in self.resumed.values())
 
     def is_resumed(self, target: str, now_ms: int) -> bool:
-        """Return whether a pause that is over may hold back records of the target, and no current
-        pause does."""
+        """Return whether records of the target may still wait after a pause that is over. False if
+        the target is paused now."""
         return self._end_of_pause(target, now_ms) is not None
 
     def is_queue(self, end_ms: int) -> bool:
@@ -308,7 +309,7 @@ class WorkerRateLimit:
         self.limit = None if of_settings is None else RateLimit(of_settings)
 
     def set(self, per_second: int | None) -> None:
-        """Set the limit at run time. None: the limit of the settings counts again."""
+        """Set the limit at run time. None: the limit of the settings applies again."""
         if per_second != self.set_at_run_time:
             self.set_at_run_time = per_second
             now = self._of_settings if per_second is None else per_second

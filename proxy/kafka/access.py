@@ -90,7 +90,7 @@ def addressed(settings: Settings) -> str:
 def remedy(
     error: KafkaError, settings: Settings, topic: str | None = None, operation: str = "Describe"
 ) -> str | None:
-    """Return the command that grants `operation` on `topic`, or another refused right."""
+    """Return the command that grants the refused right: `operation` on `topic`, or another one."""
     needed = {
         KafkaError.TOPIC_AUTHORIZATION_FAILED: topic and Right(operation, "topic", topic),
         KafkaError.GROUP_AUTHORIZATION_FAILED: group_right(settings),
@@ -248,7 +248,7 @@ MEANINGS: Final = {
     "OAUTHBEARER token|OAuth token": _Meaning(
         "requires a token, and the proxy got none",
         "Correct `sasl.oauthbearer.*` under `kafka`, or the credentials of AWS. Check that the "
-        "place that gives tokens can be reached.",
+        "service that issues tokens can be reached.",
     ),
     "Unsupported SASL mechanism": _Meaning(
         "does not offer this SASL mechanism", "Correct `sasl.mechanism` under `kafka`."
@@ -277,7 +277,7 @@ class TopicUnknown(ProxyError):
 
 
 class Connection(AdminClient):
-    """An admin client that remembers why no broker answers. The default of `config` are the
+    """An admin client that remembers why no broker answers. By default `config` holds the client
     settings for commands."""
 
     limit_s = 8.0
@@ -292,8 +292,9 @@ class Connection(AdminClient):
             super().__init__(hearing)
 
     def describe_topic(self, topic: str, operation: str = "Describe") -> TopicDescription:
-        """Return the broker's description, without creating the topic. `operation` is the needed
-        right. Raises TopicUnknown, BrokerUnreachable, BrokerRefused."""
+        """Return the broker's description, without creating the topic. If the user has no right to
+        the topic, the error says how to grant `operation`. Raises TopicUnknown, BrokerUnreachable,
+        BrokerRefused."""
         asked = TopicCollection([topic])
         answer = self.describe_topics(asked, request_timeout=self.limit_s)[topic]
         try:

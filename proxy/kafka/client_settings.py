@@ -130,8 +130,8 @@ def admin_config(settings: Settings) -> dict[str, Any]:
 
 
 def consumer_config(settings: Settings, worker: int) -> dict[str, Any]:
-    """Return settings of a static group member that reads committed records and never commits. One
-    answer of each broker (`fetch.max.bytes`) can come on top of the limit of the queue."""
+    """Return settings of a static group member that reads committed records and never commits. The
+    queue can exceed its limit by one answer (`fetch.max.bytes`) of each broker."""
     shares = settings.memory_shares
     return {
         **TUNED_CONSUMER,

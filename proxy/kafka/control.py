@@ -1,5 +1,6 @@
 """Records that commands and the admin port write to the ingress, and their outcomes
-(docs/guide.md#outcomes). To miss no outcome, call `go_to_end` on their topic before `write`."""
+(docs/guide.md#outcomes). To miss no outcome, call `go_to_end` on the outcomes topic before `write`.
+"""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence

@@ -32,7 +32,7 @@ Place = tuple[str, int]
 
 
 class OwnersUnknown(Exception):
-    """No answer in time, or an unreadable one."""
+    """No answer came in time, or the answer cannot be read."""
 
 
 class GroupOwners(NamedTuple):
@@ -197,7 +197,7 @@ LOOKS_IN_A_ROW: Final = 2
 LOOKS_UNTIL_WHOLE: Final = 5
 """Watching ends after this many answers without unowned partitions."""
 PAUSE_S: Final = 30.0
-"""The next look comes this long after a rebalance, as other members may request one, too."""
+"""The pause after a requested rebalance, because other members may have requested it, too."""
 STAY_S: Final = 15.0
 
 

@@ -35,8 +35,8 @@ def resume_at(consumer: Consumer, places: Sequence[TopicPartition]) -> None:
                 consumer.seek(place)
 
 
-# The client library gives each record once and in order, but it seems to go back if a rebalance
-# pauses partitions during a batch (librdkafka 4686).
+# The client library returns each record once and in order. But if a rebalance pauses partitions
+# during a batch, it seems to return earlier records again (librdkafka 4686).
 
 
 class ReadPositions:
@@ -88,7 +88,7 @@ class ReadPositions:
 
 
 def _skipped(partition: int, wanted: int, given: int) -> KafkaException:
-    why = f"partition {partition}: offset {wanted} was to be read next, offset {given} arrived"
+    why = f"partition {partition}: offset {wanted} was to be read next, but offset {given} arrived"
     return KafkaException(KafkaError(KafkaError._INCONSISTENT, why))  # noqa: SLF001
 
 
@@ -151,7 +151,7 @@ class LongPoll:
     def wait(
         self, wait_s: float, next_offsets: Callable[[], Mapping[int, int]], *, is_idle: bool
     ) -> float:
-        """Wait for a record at `next_offsets` or a grown partition. Return the time left. A long
+        """Wait for a record at `next_offsets` or a new partition end. Return the time left. A long
         poll begins if `is_idle` and the consumer has reached each partition's end."""
         began_s = self._now_s()
         if not self._paused and is_idle and began_s >= self._next_s:
@@ -393,7 +393,7 @@ class Ingress:
         self._long_poll.end()
         self._positions.rewind(offsets)
         for partition, offset in offsets.items():
-            self._skipping.forget(partition)  # it would go on after the records to read again
+            self._skipping.forget(partition)  # it would go on beyond the records to read again
             self._consumer.seek(TopicPartition(self.topic, partition, offset))
 
     def offset(self, partition: int, next_offset: int, metadata: str) -> TopicPartition:

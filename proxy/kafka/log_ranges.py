@@ -38,8 +38,8 @@ def answered_offset(answer: Future[Any]) -> int:
 def log_ranges(admin: AdminClient, topic: str, partitions: Sequence[int]) -> dict[int, LogRange]:
     """Return each partition's range, including open transactions. Raises KafkaException.
 
-    For a consumer of committed records the range would end at the last stable offset. After an
-    error, metadata are read to find new leaders: `list_offsets` would go on asking the old ones.
+    A consumer of committed records would report the last stable offset as the end. After an error,
+    metadata are read to find new leaders: `list_offsets` would go on asking the old leaders.
     """
     until_s = time.monotonic() + ASK_WITHIN_S
     while True:

@@ -215,7 +215,8 @@ class IngressLookup:
 
     def read(self, partition: int, offsets: Sequence[int], gap: int) -> dict[int, Message]:
         """Return the existing, unskipped records at `offsets` (ascending). Gaps of up to `gap`
-        offsets are read through. Raises KafkaException for silence or an unreadable record."""
+        offsets are read through. Raises KafkaException if no broker answers, or if a record cannot
+        be read."""
         readable_ones = (at for at in offsets if self._skipped.first_in(partition, at, at) is None)
         wanted, found = deque(readable_ones), dict[int, Message]()
         self._is_idle = False

@@ -56,7 +56,7 @@ INGEST: Final = "ingest/"
 SKIPPED: Final = "skipped/"
 HOP_KEY: Final = "hop-key/"
 HOP_KEYS_PARTITION: Final = 0
-"""All hop keys are in one partition, so that they have an order. The key that came first signs."""
+"""All hop keys are in one partition, so that they have an order. The first key signs."""
 BY_KEY: Final = -1
 OVERDUE: Final = "overdue/"
 """Every rule for overdue records that was ever in force, for audits."""
@@ -116,7 +116,7 @@ def pattern_in(kind: str, group_id: str, key: str) -> str | None:
     return pattern if key.startswith(own) and TARGETS_PATTERN.fullmatch(pattern) else None
 
 
-# Controls that operators set at run time, for all instances. The newest record of a key counts.
+# Controls that operators set at run time, for all instances. The newest record of a key applies.
 
 MOST_PAUSES: Final = 1_000
 MOST_LIMITS: Final = 1_000
@@ -175,7 +175,7 @@ class RunTimeControls:
         elif key == settings_key(RATE, group_id, "worker"):
             self.max_per_second = None if value is None else _rate(value)
         elif key.startswith(settings_key(OVERDUE, group_id, "")):
-            _keep(self.overdue, key, True, MOST_OVERDUE_RULES, "rules for the overdue")
+            _keep(self.overdue, key, True, MOST_OVERDUE_RULES, "overdue rules")
         elif (pattern := pattern_in(PAUSED, group_id, key)) is not None:
             _keep(self._paused, pattern, None if value is None else True, MOST_PAUSES, "pauses")
         elif (pattern := pattern_in(RESUMED, group_id, key)) is not None:
@@ -225,7 +225,7 @@ def _limit(value: bytes) -> TargetLimit:
 
 
 READ_TIMEOUT_S: Final = 30.0
-"""Longer than any open transaction, because the broker aborts it earlier."""
+"""Longer than any open transaction: the broker aborts a transaction earlier."""
 WRITE_TIMEOUT_S: Final = 30.0
 RESTORE: Final = (
     "Restore that topic's records. Do not delete or empty the topic while records are pending."
@@ -233,10 +233,10 @@ RESTORE: Final = (
 
 
 class SettingsTopic:
-    """Has the content of the settings topic at the last `look`, and writes to it. For one thread.
-    `new_reader` reads committed records. `heartbeat` is called while waiting. `range_of` returns a
-    partition's offsets, without the consumer: the consumer would answer only after its open fetch,
-    half a second later."""
+    """The content of the settings topic at the last `look`, and a writer to the topic. For one
+    thread. `new_reader` makes a consumer of committed records. `heartbeat` is called while waiting.
+    `range_of` returns a partition's offsets. It does not ask the consumer, which would answer only
+    after its open fetch, half a second later."""
 
     def __init__(
         self,
@@ -314,8 +314,8 @@ class SettingsTopic:
         return known[digest]
 
     def ensure(self, policy: Policy) -> str:
-        """Write the policy if the topic lacks it. Call this before an offset refers to it. Return
-        the policy's digest."""
+        """Write the policy if the topic lacks it. Return its digest. Call this before a committed
+        offset names the policy."""
         digest = policy.digest
         if digest not in self._policies:
             self._write({digest: policy.to_json()})
@@ -323,7 +323,7 @@ class SettingsTopic:
         return digest
 
     def ensure_overdue_rules(self, rules: str) -> None:
-        """Write the rules (JSON) if the topic lacks them, before a record ends by them."""
+        """Write the rules (JSON) if the topic lacks them. Call this before a rule ends a record."""
         key = overdue_key(self._group_id, rules)
         if key not in self.controls.overdue:
             self._write({key: rules})

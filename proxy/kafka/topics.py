@@ -225,8 +225,8 @@ def describe_topic(name: str, admin: AdminClient, settings: Settings) -> TopicFa
         raise
     if found.authorized_operations and AclOperation.WRITE not in found.authorized_operations:
         raise BrokerRefused(
-            f"The proxy's user may not write to the topic {name}, where it rewrites records "
-            "that stay pending.",
+            f"The proxy's user may not write to the topic {name}, where the proxy rewrites "
+            "records that stay pending.",
             grant(topic_rights(name, "Write"), settings),
         )
     return TopicFacts(name, _id_of(found), len(found.partitions))

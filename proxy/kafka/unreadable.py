@@ -114,7 +114,7 @@ def unreadable_batch(
 
 
 class _Probe:
-    """Reads with a new consumer each time: after a jump old records can come (librdkafka 2256)."""
+    """Reads with a new consumer each time. A used one can return old records (librdkafka 2256)."""
 
     def __init__(self, new_consumer: Callable[[], Consumer], topic: str, partition: int) -> None:
         self._new_consumer, self._topic, self._partition = new_consumer, topic, partition

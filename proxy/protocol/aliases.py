@@ -95,7 +95,7 @@ class ForeignRecord(NamedTuple):
         raise Rejected(code, f"{name} is {found}: it must be a whole number in digits")
 
     def _time(self, own: str, name: str, unit_ms: int, *, signed: bool) -> Ask:
-        """RocketMQ's clients may write a sign. Negative times count as zero."""
+        """Read a time. RocketMQ's clients may write a sign. A negative time becomes 0."""
         if not self.needs_time:
             return {}
         number = max(0, self.whole(name, "time-unreadable", signed=signed))
@@ -255,8 +255,8 @@ def _rocketmq(record: ForeignRecord) -> Ask:
 
 
 def _rocketmq_cloud(record: ForeignRecord) -> Ask:
-    """Read the property of cloud services. No source says whether it wins over other times, so
-    these must agree with it."""
+    """Read the property of cloud services. No source says whether it wins over other times, so all
+    times must agree."""
     if START_DELIVER_TIME not in record.headers or ROCKETMQ_DELETE in record.headers:
         return {}
     return record.due_at(START_DELIVER_TIME, signed=True)

@@ -15,7 +15,7 @@ from proxy.protocol.policy import TOPIC_NAME_RULE, Policy, is_legal_topic
 from proxy.protocol.times import parse_delay_ms
 
 Asked: TypeAlias = Mapping[str, bytes | None]
-"""A record's headers by name; repeated names have the last value."""
+"""A record's headers by name. A repeated name has its last value."""
 
 LONGEST_ID_BYTES: Final = 256
 

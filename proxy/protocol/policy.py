@@ -71,7 +71,8 @@ class Policy:
     marks: tuple[str, ...] = ()
     """Patterns like `reserved`. These hold for retry and dlq topics of groups, too."""
     checks_groups: bool = False
-    """Whether a group must be in `retry_groups` or fit `allow`. False: older than this rule."""
+    """Whether a group must be in `retry_groups` or fit `allow`. False: the policy is older than
+    this rule."""
     serves: tuple[str, ...] | None = None
     """The REQUEST_KINDS that are served. None: all."""
     proves_recalls: bool = False

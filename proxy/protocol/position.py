@@ -111,7 +111,7 @@ class Position:
         )
 
     def with_watermark_set_back(self) -> Self:
-        """Reset the watermark to -1. The old one still counts for offsets below `next_offset`."""
+        """Reset the watermark to -1. The old one still applies to offsets below `next_offset`."""
         assert self.set_back is None, self
         set_back = SetBack(self.next_offset, self.watermark)
         return replace(self, watermark_ms=-1, cursor=LAST_OFFSET, set_back=set_back)
@@ -213,6 +213,6 @@ def _unpacked(fields: Sequence[int]) -> tuple[int, Watermark]:
 
 
 def _pruned(policies: Sequence[PolicyFrom], floor: int) -> list[PolicyFrom]:
-    """Drop the policies that count only for offsets below the floor."""
+    """Drop the policies that apply only to offsets below the floor."""
     following = [*policies[1:], PolicyFrom(floor + 1, "")]
     return [p for p, after in zip(policies, following, strict=True) if after.first_offset > floor]

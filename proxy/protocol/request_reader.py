@@ -1,6 +1,6 @@
 """The reader of requests in ingress headers (docs/guide.md#rules-for-all-headers).
 
-It depends only on the record and the policy at its offset. It returns a `Rejection` for bad input.
+The result depends only on the record and the policy at its offset. Bad input gives a `Rejection`.
 """
 
 from bisect import bisect_right
@@ -81,9 +81,9 @@ TARGET_AND_TIME: Final = 2
 MOST_USUAL_NAMES: Final = 1_000
 LONGEST_USUAL_NAME: Final = 100
 MOST_SHOWN_NAME: Final = 80
-"""Unknown names are cut to this length. To match a megabyte with the known names takes a second."""
+"""Unknown names are cut to this length. Comparing a megabyte to all known names takes a second."""
 NO_ID: Final = bytes(bytearray(b"no id"))
-"""Stands for a missing id, by identity. Made at run time: equal constants may be one object."""
+"""Stands for a missing id. Compared by identity: a constant might be the same object as an id."""
 
 
 # The requests of a batch. A usual record is an `Entry` or a `WithId`: plain tuples, because named

@@ -38,7 +38,7 @@ class GroupMoved(Exception):
 
 class Throttled(Exception):
     """The transaction is given up, and was not committed: it is too large for the broker's quota.
-    Make smaller plans of the shards."""
+    Plan a smaller transaction."""
 
 
 class NotFlushed(Exception):

@@ -1,8 +1,8 @@
 """A command's transactional producer, which takes over from any other producer with its id.
 
 1. All runs of a command share a transactional id. When a new run takes over, the broker ends the
-transaction of the old run and refuses its later writes. 2. Only then the new run reads what earlier
-runs have recorded as their progress. No other run can add to it afterwards. 3. A commit with an
+transaction of the old run and refuses its later writes. 2. Only then the new run reads the progress
+that earlier runs have recorded. No other run can add to it afterwards. 3. A commit with an
 unknown result is repeated. If the result stays unknown, the run ends. The next run finds the result
 by 1 and 2.
 """
@@ -50,7 +50,7 @@ class IngressRecord(NamedTuple):
 
 
 class Aborted(Exception):
-    """The transaction is aborted, so none of its records count."""
+    """The transaction is aborted, so the proxy reads none of its records."""
 
     def __init__(self, error: KafkaError) -> None:
         super().__init__(error.str())

@@ -110,7 +110,7 @@ class PendingCommit:
         self._lock = Lock()
 
     def claim(self) -> bool:
-        """Return whether the caller is first: it commits or gives up, never both."""
+        """Return whether the caller is first. Only the first one may act: commit or give up."""
         with self._lock:
             is_first, self.is_claimed = not self.is_claimed, True
             return is_first
@@ -144,8 +144,8 @@ class KafkaTransactions:
         self._open()
 
     def begin(self, offsets: Sequence[TopicPartition], group_metadata: object) -> None:
-        """Begin a transaction. Raises like `wait_for`. While the broker throttles, the offsets are
-        sent first: on the same connection they would wait for the records."""
+        """Begin a transaction. Raises like `wait_for`. While the broker throttles, send the offsets
+        now: on the same connection, offsets sent after the records would wait for the records."""
         self.producer.begin_transaction()
         throttling, now_s = self._throttling, time.monotonic()
         self._watched_s, self._time_ms = throttling.now_s(), self._record_time_ms()
@@ -366,8 +366,8 @@ def _abort(producer: Producer) -> None:
     """Abort a transaction whose commit was not asked for, or was refused.
 
     It is not committed, even if the call times out. librdkafka (2.16) purges its queues as the call
-    begins. Then it queues again the records after a refused one, and never sends them. The next
-    call purges them. Raises AbortUnfinished if one stays ("skipped sequence numbers").
+    begins. Then it queues the records after a refused record again, but never sends them. The next
+    call purges these. Raises AbortUnfinished if a record stays ("skipped sequence numbers").
     """
     error: KafkaError
     for _ in range(ABORT_CALLS):

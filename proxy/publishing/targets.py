@@ -213,7 +213,7 @@ class Targets:
         return bool(self.known.unavailable)
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Ask about these topics again next time, since the broker contradicted the answers."""
+        """Ask about these topics again next time, because the broker contradicted the answers."""
         for topic in topics:
             self.known.until_ms.pop(topic, None)
             self._renewed.pop(topic, None)

@@ -32,12 +32,12 @@ REFUSAL_CODES: Final = {
     KafkaError.POLICY_VIOLATION: INVALID,
     KafkaError.INVALID_TIMESTAMP: INVALID,
 }
-"""Errors that the same record causes at each try. Others come from the broker or the network."""
+"""Errors that the same record causes at each try. Other errors come from broker or network."""
 RAISED_CODES: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: "too-large",
     KafkaError._UNKNOWN_PARTITION: "partition-unavailable",
 }
-"""Refusals by the client library itself, as a record is produced: without a delivery report."""
+"""Errors that the client library raises in `produce`. No delivery report follows."""
 
 
 class TrackedSender:
@@ -138,7 +138,7 @@ def _report(
 
 
 def judge_invalid(reports: dict[RecordRef, Report], aborted: TransactionAborted) -> None:
-    """Tell invalid records from records whose time the broker refuses. Reports call both invalid.
+    """Tell invalid records from records whose time the broker refuses. Both get the same code.
     Only the transaction's error tells them apart, for one record batch. Reports of other topics are
     dropped, and the next attempt shows them again."""
     invalid = {ref: one for ref, one in reports.items() if one.rejection.code == INVALID}

@@ -175,7 +175,7 @@ class Transaction:
                 raise AbortUnfinished(str(error)) from error
             self._kafka.abort()
             raise TransactionAborted(str(error)) from error
-        except KafkaException as error:  # a record sent before has failed: nothing more is taken
+        except KafkaException as error:  # an earlier record has failed, so no more are accepted
             cause = self._kafka.cause_of(error.args[0], self._offsets, self._group_metadata)
             self._kafka.abort()
             raise TransactionAborted(cause.str(), cause.code()) from error

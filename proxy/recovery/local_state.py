@@ -1,4 +1,4 @@
-"""The local state of partitions: opened, measured, filled from the broker."""
+"""The local state of partitions: opens it, measures it, and reads bodies back from the broker."""
 
 import fcntl
 import os
@@ -39,8 +39,9 @@ from storage.store import PEEK_BYTES, Committed, Due, Entry, Store
 log = structlog.get_logger(__name__)
 
 
-# `bodies: kafka`: entries on disk have a stub (`proxy.protocol.body`), and due bodies are read back
-# from the ingress. After a change of the setting a folder may hold stubs and bodies.
+# With `bodies: kafka`, entries on disk have a stub (`proxy.protocol.body`) in place of a body. The
+# bodies of due entries are read back from the ingress. After a change of this setting a folder may
+# hold both stubs and bodies.
 
 BUDGET_S: Final = 1.0
 """Reading back stops after this time. The entries that have their bodies by then are delivered."""
@@ -150,7 +151,7 @@ class FetchedBodies:
 
 
 def _stubbed(entry: Entry) -> Entry:
-    """Return the entry without its body, but keep the body of a record at another offset."""
+    """Return the entry without its body. Keep the body if it is from a record at another offset."""
     if has_purpose(entry[3]) and delivery_of(entry).offset != entry[1]:
         return entry
     return (*entry[:3], stub(entry[3]))
@@ -256,8 +257,8 @@ def warn_of_few_open_files(partitions: int) -> None:
 STUBS: Final = "stubs"
 """File in a shard's folder. If it exists, some entries may have stubs instead of bodies."""
 COMMITTED: Final = "committed"
-"""File in a shard's folder. If it exists, its partition had a committed offset, and must not start
-over."""
+"""File in a shard's folder. If it exists, the shard's partition has had a committed offset, and
+must not start over."""
 IDS: Final = "ids"
 LOCK_FILE: Final = "lock"
 SHARD: Final = re.compile(r"-\d+@[^@]+$")
@@ -265,7 +266,7 @@ SHARD: Final = re.compile(r"-\d+@[^@]+$")
 OURS: Final = re.compile(rf"^{LOCK_FILE}$|^{MEMBER_FILE}\d+$|{SHARD.pattern}")
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 LOCK_WAIT_S: Final = 30.0
-"""Longest wait for a shard's folder that the worker before still has open."""
+"""Longest wait for a shard's folder that the previous worker still has open."""
 
 
 def open_to_others(data_dir: Path) -> Iterator[Path]:
@@ -331,7 +332,7 @@ class LocalState:
                 (folder / COMMITTED).touch()
 
     def open(self, partition: int, position: Position) -> Store:
-        """Open the store. Wait for a worker that still has the folder."""
+        """Open the store. Wait while another worker still has the folder open."""
         folder = self._folder(partition)
         deadline = time.monotonic() + LOCK_WAIT_S
         while True:
@@ -344,9 +345,9 @@ class LocalState:
                 time.sleep(0.2)
 
     def open_register(self, partition: int, at: Position, covered: int) -> Register:
-        """Open the register of ids. After a crash it can be ahead of a RocksDB store, because
-        the store loses the entries in its memory. Then start an empty register, because a replay
-        would skip ids."""
+        """Open the register of ids. After a crash the register can be ahead of a RocksDB store,
+        which loses the entries in its memory. Then begin with an empty register: a replay into the
+        old one would skip ids."""
         folder = self._folder(partition) / IDS
         register = open_register(folder, replace(_committed(at), next_offset=covered))
         if register.report.aside is not None:

@@ -1,4 +1,4 @@
-"""Takeover of a partition: the committed offset, the local cache, and the records themselves.
+"""Takeover of a partition: its committed offset, local state, and records.
 
 Nothing starts over silently. If the committed offset is missing or contradicts the log, the proxy
 stops (docs/exactly-once.md, rules 4, 5 and 8).

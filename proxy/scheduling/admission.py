@@ -50,7 +50,7 @@ NEVER_DECIDED: Final = Rejection(
 
 class IngestLimits(NamedTuple):
     """Limits for records that are ingested together. In a replay (`is_replay`) they are ingested
-    again, and a committed transaction has written their outcomes before."""
+    again, so a committed transaction has already written their outcomes."""
 
     now_ms: int
     max_records: int
@@ -85,7 +85,7 @@ class Admission:
         self._ingress, self._readers, self._missed = ingress, readers, missed
         self._limits: IngestLimits
         self._ended = self.buffer
-        """Collects the ends of records: `buffer`, or during a replay one that is thrown away."""
+        """Collects the ends of records: `buffer`, or during a replay a buffer that is dropped."""
 
     def admit(self, messages: Sequence[Message], batch: ParsedBatch, limits: IngestLimits) -> int:
         """Ingest `messages` before the first one that must wait. Return their number."""

@@ -40,7 +40,7 @@ class SweptEntry(NamedTuple):
 
 
 class NotBefore(NamedTuple):
-    """When a paused record may be delivered. `resumed_ms`: end of the pause, if it has a queue."""
+    """When a paused record may be delivered. `resumed_ms`: end of a pause that has a queue."""
 
     not_before_ms: int
     resumed_ms: int | None = None
@@ -80,7 +80,7 @@ class Batch(NamedTuple, Generic[One]):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One shard's part of a transaction, and the position that the commit makes true."""
+    """One shard's part of a transaction, and the shard's position after the commit."""
 
     batch: Batch[Entry]
     position: Position

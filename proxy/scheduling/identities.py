@@ -37,7 +37,8 @@ recall."""
 
 
 class Identities:
-    """The ids of one shard. `position` is committed. A row is the register's `Named` for a name."""
+    """The ids of one shard. `position` is committed. A row is the register's `Named` for a name. A
+    name is an id, or is made from a receipt (`protocol.proofs`)."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class Identities:
         self.hopping = set[tuple[bytes, int]]()
         """Name and offset of each entry in mid-hop. Several entries may have one name."""
         self.last_resumed: dict[int, int] = {}
-        """End of a pause, or IS_PAUSED during the pause -> newest offset that it has held back."""
+        """End of a pause (IS_PAUSED during the pause) -> newest offset that the pause held back."""
 
     def load_half_messages(self, at: int) -> None:
         """Load the half messages of local state. Half messages below the floor have been decided,
@@ -170,7 +171,7 @@ class Identities:
         return ended
 
     def cancel(self, offset: int, ident: bytes) -> list[Outcome]:
-        """Apply a cancel. Return the outcomes, its own included."""
+        """Apply a cancel. Return the outcomes, with the outcome of the cancel."""
         ended, found = self._supersede(offset, ident, self._row(ident), CANCELLED)
         self._put(offset, ident, Named(offset, kind=IS_CANCEL))
         detail = "" if found else "no record with this id is pending"
@@ -232,8 +233,8 @@ class Identities:
     def _landed(
         self, ident: bytes | None, hop_from: int, first: int | None, proofs: tuple[bytes, ...]
     ) -> Named:
-        """Note that the successor has arrived. Return the row of its id, or the row of a recall
-        that came in mid-hop."""
+        """Note that the successor has arrived. Return the row of its id. If a recall came in
+        mid-hop, return the row of the recall."""
         receipt = b"" if first is None else receipt_name(first)
         name = receipt if ident is None else ident
         self.hopping.discard((name, hop_from))
@@ -347,7 +348,7 @@ class Recalls:
         self._next, self._read = deque(offsets), {}
 
     def apply(self, at: int, recall: Recall) -> list[Outcome]:
-        """Apply the recall at `at`. Return all outcomes, its own included."""
+        """Apply the recall at `at`. Return all outcomes, with the outcome of the recall."""
         current = self._current(recall.offset)
         if current is None:
             self._identities.note_recall(at, *recall.names)
@@ -388,7 +389,7 @@ class Recalls:
 
     def _current(self, offset: int) -> int | None:
         """Return the offset of the record's newest successor, or of the record. None: it has ended.
-        The register answers this, because the ingress may have deleted the record in a replay."""
+        Only the register is asked: during a replay the ingress may have deleted the record."""
         row = self._identities.known(receipt_name(offset))
         if row.kind & IS_CANCEL:
             return None

@@ -118,8 +118,8 @@ class PendingRecord(NamedTuple):
     offset: int
     """(fires_ms, offset) is the record's place in the list."""
     origin: str
-    """Origin of the ingress record to deliver. For a committed half message, `offset` is its
-    commit's."""
+    """Origin of the ingress record to deliver. For a committed half message, `offset` is the offset
+    of the commit."""
     ident: bytes | None
     due_ms: int
     target: str

@@ -1,7 +1,7 @@
 """The purges of a shard, and the sweep that finds their records in the store.
 
-All records of a purge end when it is ingested. Each record's outcome is written later, when the
-sweep finds the record or when it falls due (docs/exactly-once.md#purges).
+All records of a purge end when the purge is ingested. Each record's outcome is written later, when
+the sweep finds the record or when the record falls due (docs/exactly-once.md#purges).
 """
 
 from bisect import bisect_left, bisect_right
@@ -140,7 +140,8 @@ def _purge_of(name: bytes) -> tuple[int, Purge]:
 
 
 class SweepLimits(NamedTuple):
-    """Limits for a shard's next transaction: of swept entries, and of due and swept ones in all."""
+    """Limits for a shard's next transaction: for swept entries, and for due and swept entries
+    together."""
 
     swept: int
     in_all: int
@@ -213,8 +214,8 @@ class Sweep:
             self._take(entry, below)
 
     def _pass(self) -> int:
-        """Return the offset below which this walk through the store serves purges. It serves none
-        after the first purge whose outcomes are not all written."""
+        """Return the offset below which this walk through the store serves purges. It serves no
+        purge after the first purge whose outcomes are not all written."""
         if self._below is None:
             progress = self._purges.progress
             self._below = 1 + (self._purges.last if progress is None else progress.purge_offset)
@@ -235,7 +236,7 @@ class Sweep:
 
 
 def with_bodies(found: Scanned, read_back: ReadBack) -> Scanned:
-    """Read back bodies that are only in Kafka. If these lie in too many places, cut the entries."""
+    """Read back bodies that are only in Kafka. If they lie in too many places, keep few entries."""
     entries, upto = found
     if not any(is_stub(entry[3]) for entry in entries):
         return found

@@ -41,7 +41,7 @@ FLUSHED_AT_ONCE: Final = 32_768
 """A shard that catches up flushes once a restart would have to read this many offsets again."""
 
 CountIntake: TypeAlias = Callable[[IngressPartition, Sequence[Message], ParsedBatch], None]
-"""Called with ingested records and their requests. Uncommitted ones come again after a takeover."""
+"""Called with ingested records and their requests. After a takeover some records may come again."""
 
 _fires_ms, _offset_of = itemgetter(0), itemgetter(1)
 
@@ -226,7 +226,7 @@ class Shard:
         self, now_ms: int, max_records: int, max_bytes: int = PEEK_BYTES, sweep: SweepLimits = IDLE
     ) -> Plan:
         """Plan the next transaction: records that ended at ingestion, then due entries in the order
-        of their keys. `max_bytes` limits their bodies. An entry with a larger body goes alone."""
+        of their keys. `max_bytes` limits the due bodies. An entry with a larger body goes alone."""
         buffer, is_ready = self.admission.buffer, self.state is State.READY
         watermark = before = self.position.watermark
         due, swept = _Due(watermark), tuple[SweptEntry, ...]()

@@ -1,4 +1,4 @@
-"""The broker's time, asked for before anything is delivered, and again from time to time
+"""Asks for the broker's time before anything is delivered, and then at intervals
 (docs/exactly-once.md#7-never-early)."""
 
 import time
@@ -56,7 +56,7 @@ class ClockWatch:
         self._take(answer)
 
     def look(self) -> None:
-        """Take an answer that has come, and ask when it is time. Called often."""
+        """Take an answer that has come. Ask again if the interval is over. Called often."""
         answer = self._broker.answer()
         if answer is not None and answer.error is not None:
             log.warning("broker's time unknown", error=answer.error.str())

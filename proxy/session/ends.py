@@ -14,7 +14,8 @@ from proxy.scheduling.shard import Shard
 from proxy.telemetry.metrics import Metrics
 
 MOST_COUNTED: Final = 1_000
-"""Most purges with a count. The count of a purge stays if its shard leaves the worker."""
+"""Records are counted for at most this many purges. A count stays if its shard leaves the worker.
+"""
 
 log = structlog.get_logger(__name__)
 

@@ -19,8 +19,8 @@ log = structlog.get_logger(__name__)
 
 
 class MemoryBudget:
-    """One worker's memory (setting `memory`). Nothing is fetched while `is_exceeded`. This ends
-    without a fetch, because committed records are written to disk."""
+    """One worker's memory (setting `memory`). While `is_exceeded`, nothing is fetched, and writing
+    committed records to disk frees memory."""
 
     def __init__(self, shares: MemoryShares) -> None:
         self._shares = shares
@@ -57,8 +57,8 @@ class MemoryBudget:
         self.left_bytes = min(self._shares.transaction, most_bytes) - ending_bytes
 
     def plan(self, shard: Shard, now_ms: int, max_records: int, sweep: SweepLimits) -> Plan:
-        """Return the shard's plan within the bytes that are left. Bodies that are in memory already
-        need no free share."""
+        """Return the shard's plan within the bytes that are left. Bodies that are already in memory
+        need no more of the memory budget."""
         peeked_bytes = shard.view.peeked_bytes
         unpeeked_bytes = max(0, self._shares.transaction - self._planned_bytes)
         max_bytes = min(self.left_bytes, peeked_bytes + unpeeked_bytes)
@@ -104,8 +104,8 @@ class BackPressure:
         return partition in self._full
 
     def look_at_limits(self, partition: int, shard: Shard) -> None:
-        """Pause reading of this shard at a limit of `admission`, or resume it. A shard that catches
-        up reads on. So does a shard that awaits a move: paused records end only by their moves."""
+        """Pause or resume reading of this shard by the limits of `admission`. Shards that catch up
+        or await a move are not paused: paused records end only after their moves are read."""
         reached, was_full = None, partition in self._full
         if shard.state is State.READY and shard.admission.awaited_move is None:
             reached = self._limits.reached(shard, is_full=was_full)
@@ -123,9 +123,9 @@ class BackPressure:
     def apply(
         self, shards: Mapping[int, Shard], awake: Mapping[int, Shard], *, is_memory_exceeded: bool
     ) -> None:
-        """Pause partitions with a backlog or at a limit, or all if no record has room. If an
-        operator or the disk reserve pauses reading, partitions that catch up are read on, because
-        they deliver nothing before. A pause makes the client library drop its buffer."""
+        """Pause partitions with a backlog or at a limit, or all if memory or disk is full. If an
+        operator or the disk reserve pauses reading, partitions that catch up are still read: they
+        deliver nothing before. Pause none twice: each pause drops the client library's buffer."""
         if is_memory_exceeded != self._was_memory_exceeded:
             self._was_memory_exceeded = is_memory_exceeded
             log.info(
@@ -148,8 +148,8 @@ class BackPressure:
             self.resume(self._paused - held)
 
     def resume(self, partitions: Iterable[int]) -> None:
-        """Fetch these partitions again. The client library would remember a pause when a partition
-        goes and comes back."""
+        """Fetch these partitions again. Call this before a partition is given up: if it comes back,
+        the client library still remembers the pause."""
         if paused := self._paused.intersection(partitions):
             self._ingress.resume(paused)
             self._paused -= paused

@@ -18,10 +18,10 @@ IDLE_COMMIT_MS: Final = 10_000
 IDLE_AT_ONCE: Final = 64
 """Largest number of idle shards in a transaction: a plan takes a tenth of a millisecond."""
 LATEST_PROGRESS_MS: Final = 500
-"""Longest time until a shard's read offsets are committed while others make transactions."""
+"""Longest time until a shard's read offsets are committed while other shards have records."""
 BUSY_RECORDS: Final = 32
 BUSY_INTERVAL_MS: Final = 10
-"""Interval after BUSY_RECORDS or more, because a transaction costs as much as a few hundred."""
+"""Interval after BUSY_RECORDS or more. A transaction costs as much as hundreds of records."""
 AMPLE_RECORDS: Final = 500
 AMPLE_RECORDS_A_MS: Final = 64
 LONGEST_INTERVAL_MS: Final = 50
@@ -29,13 +29,13 @@ LONGEST_INTERVAL_MS: Final = 50
 FIRST_RECORDS: Final = 2_000
 """The first transaction of a burst has at most this many records, so that it does not last long."""
 FETCHED_A_SHARD: Final = 10
-"""A fetch may take this many records for each shard with work, which costs time in a turn."""
+"""A fetch may take this many records for each shard with work: each shard costs time in a turn."""
 LONG_TRANSACTION_S: Final = 3.0
 """After a longer commit transactions shrink. This is a third of transaction.timeout.ms."""
 UNBOUNDED: Final = 2**31
 """More records than any transaction asks for."""
 LEAST_RECORDS: Final = 1_000
-"""The limit falls no lower, because smaller transactions take as long with a far broker."""
+"""The limit falls no lower: with a distant broker, smaller transactions take as long."""
 
 
 class Pacing:
@@ -52,7 +52,7 @@ class Pacing:
         self._largest = FIRST_RECORDS
         self.is_busy = self.is_gathering = self.is_light = False
         """`is_busy`: the last transaction held BUSY_RECORDS or more. `is_gathering`: the next one
-        waits for more. `is_light`: the same, but the last one held at most AMPLE_RECORDS."""
+        waits for more records. `is_light`: it does, and the last held at most AMPLE_RECORDS."""
 
     @property
     def largest_records(self) -> int:
@@ -70,7 +70,7 @@ class Pacing:
         return max(FETCH_RECORDS, min(FETCHED_A_SHARD * shards, self.largest_records))
 
     def records_available(self, ending: int, elapsed_ms: int) -> int:
-        """Return how many records may end by the rate, beside `ending` records that end anyway."""
+        """Return how many records the rate allows, besides `ending` records that end anyway."""
         rate = self._rate.limit
         if rate is None and not self.throttling.until_s:
             return UNBOUNDED - ending
@@ -151,8 +151,8 @@ rests end in one turn."""
 
 class RestingShards:
     """The shards without work. Turns leave them out, so that the cost grows with active shards
-    only. Only a fetched record changes a resting shard, so its last view holds. A tidy shard's
-    store has nothing to do until the next commit."""
+    only. Only a fetched record changes a resting shard, so its last `view` stays right. A tidy
+    shard's store has nothing to do until the next commit."""
 
     def __init__(self) -> None:
         self._tidy: set[int] = set()
@@ -172,9 +172,9 @@ class RestingShards:
         return min(at_most_ms, min(self._due_ms.values()) - elapsed_ms)
 
     def let_rest(self, partition: int, shard: Shard, at: Moment) -> None:
-        """Note that the store is tidy. The shard rests until an entry is due if all its records are
-        committed and no purge sweeps. Entries in an uncommitted transaction still count as due, and
-        end the rest immediately."""
+        """Note that the store is tidy. Let the shard rest until an entry is due, if all its records
+        are committed and no purge is swept. Entries in an uncommitted transaction are still due, so
+        they end the rest immediately."""
         self._tidy.add(partition)
         has_work = shard.has_moved or shard.backlog or shard.ending or shard.is_sweeping
         if has_work or shard.state is not State.READY:

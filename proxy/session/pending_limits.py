@@ -16,7 +16,7 @@ SLACK_SHARE: Final = 8
 
 class _Limits:
     """Limits of records or of bytes, in all and for each target. `per_target`: shell pattern ->
-    limit. The first match counts. `names` are the settings' names."""
+    limit. The first pattern that matches a target applies. `names` are the two settings' names."""
 
     def __init__(
         self, in_all: int | None, per_target: Mapping[str, int], names: tuple[str, str], unit: str
@@ -42,7 +42,7 @@ class _Limits:
     def _counts(
         self, in_all: int, by_target: Callable[[], TargetCounts]
     ) -> Iterator[tuple[int, int | None, str, str]]:
-        """Yield counts with their limit, its name, and the target."""
+        """Yield each count with its limit, the limit's name, and the target."""
         yield in_all, self._in_all, self._name, ""
         if self._per_target:
             counts = by_target()

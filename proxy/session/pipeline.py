@@ -29,23 +29,23 @@ from storage.store import dues_of, targets_of
 
 LONGEST_WAIT_MS: Final = 50
 SWEPT_AT_ONCE: Final = 300
-"""At most this many outcomes of purges are in one transaction, because due records wait for it."""
+"""At most this many outcomes of purges are in a transaction, because due records wait for them."""
 TIDY_ENTRIES: Final = 2_048
 TIDY_S: Final = 0.005
 TIDIED_SHARE: Final = 4
-"""If turns follow each other closely, each turn tidies one part in TIDIED_SHARE of the shards."""
+"""If turns follow each other closely, each turn tidies 1/TIDIED_SHARE of the shards."""
 PLAN_S: Final = 1.0
-"""Planning stops after this time. The other shards come first in the next turn."""
+"""Planning stops after this time. The next turn begins with the shards that are left."""
 
 TraceCommitted: TypeAlias = Callable[[Sequence[Batch[Any]], float, int], None]
-"""Called with a committed transaction's batches, its duration in seconds, and the epoch ms."""
+"""Called after a commit with the batches, the duration in seconds, and the time in epoch ms."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _UnderWay:
-    """A transaction under way, and the plans that its commit makes true."""
+    """A transaction under way, and its plans, which take effect with the commit."""
 
     plans: Mapping[int, Plan]
     transaction: Transaction
@@ -71,9 +71,9 @@ class Pipeline:
     ) -> None:
         self.shards: dict[int, Shard] = {}
         self.is_assigned = False
-        """The group has answered, perhaps with no partition at all."""
+        """The group has assigned partitions to this worker, perhaps none."""
         self.is_lost = False
-        """The group has given partitions away, and the session must end."""
+        """The group has given this worker's partitions to others, so the session must end."""
         self._ingress, self._recovery, self._publisher = ingress, recovery, publisher
         self._clock, self._pacing = clock, pacing
         self.memory, self.back_pressure, self._paused = memory, back_pressure, paused
@@ -97,7 +97,7 @@ class Pipeline:
         return self._pacing.is_busy
 
     def pause_ingest(self, is_paused: bool) -> None:
-        """Stop reading the shards that have caught up, or read on, from the next fetch on."""
+        """From the next fetch on, pause or resume reading of the shards that have caught up."""
         self.back_pressure.is_ingest_paused = is_paused
         self.back_pressure.apply(
             self.shards, self.shards, is_memory_exceeded=self.memory.is_exceeded
@@ -191,7 +191,7 @@ class Pipeline:
 
     def _take_again(self, fetched: Fetched) -> None:
         """Recover the shards with records that ended at ingestion, and read these records again.
-        Otherwise they would all have to end in one transaction, which throttling does not allow."""
+        Otherwise all these records must end in one transaction, which throttling does not allow."""
         self._is_too_large = False
         partitions = [partition for partition, shard in self.shards.items() if shard.ending]
         for partition in partitions:
@@ -246,7 +246,7 @@ class Pipeline:
         return self._ingress.fetch(wait_s, most, is_busy=self._pacing.is_gathering, is_idle=is_idle)
 
     def _wake(self, fetched: Fetched, at: Moment) -> None:
-        """Find the shards for this turn: all if pauses have changed or memory is exceeded."""
+        """Find the shards for this turn. These are all if pauses changed or memory is exceeded."""
         release, is_everything = self._paused.release, self.memory.is_exceeded
         is_everything |= self._pauses_version != release.version
         self._pauses_version = release.version
@@ -291,8 +291,8 @@ class Pipeline:
         return records_available
 
     def _due(self, at: Moment, records_available: int) -> dict[int, Plan]:
-        """Plan the next transaction, once it may begin. Shards left out come first in the following
-        transaction."""
+        """Plan the next transaction, if it may begin. The following transaction begins with the
+        shards that this one leaves out."""
         if not self._may_begin:
             return {}
         until_s = time.monotonic() + PLAN_S
@@ -408,7 +408,7 @@ class Pipeline:
         return max(0, until_ms - now_ms, self._pacing.wait_ms(elapsed_ms))
 
     def _has_work(self, shard: Shard, at: Moment) -> bool:
-        """Return whether a plan may hold records. Making one costs ten times as much as this."""
+        """Return whether a plan may hold records. A plan costs ten times as much as this check."""
         is_due = shard.state is State.READY and shard.view.fires_ms <= at.now_ms
         if is_due or shard.ending > 0 or shard.is_sweeping:
             return True

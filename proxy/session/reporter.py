@@ -23,7 +23,7 @@ PAUSE_PER_COUNTING: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class AdminSide:
-    """A worker's newest status, its metrics, and the mailbox for queries. Outlives sessions."""
+    """A worker's newest status, its metrics, and the mailbox for queries. It outlives sessions."""
 
     board: StatusBoard
     metrics: Metrics
@@ -106,7 +106,7 @@ class Reporter:
         self._retention.look(shards)
 
     def _count_by_target(self) -> None:
-        """Count by target, rarely if the shards have many targets."""
+        """Count by target. If the shards have many targets, count rarely."""
         began_s = time.monotonic()
         if began_s >= self._next_targets_s:
             shards = self._pipeline.shards.values()
@@ -157,7 +157,8 @@ class Reporter:
         return "full" if self._pipeline.back_pressure.is_full(partition) else "running"
 
     def _is_disk_full(self) -> bool:
-        """Return True also if the last session ended for a full disk, and this one has no shard."""
+        """Return True also if the last session ended because of a full disk, and this session has
+        no shard yet."""
         is_full_again = not self._pipeline.shards and self._board.read().is_disk_full
         return self._pipeline.back_pressure.is_disk_full or is_full_again
 

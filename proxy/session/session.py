@@ -1,7 +1,7 @@
 """One session with the broker: a consumer, a transactional producer, and their shards.
 
-An uncertain transaction ends the whole session, and the next one recovers its shards from the
-broker (docs/exactly-once.md#6-commits-of-unknown-outcome).
+If the result of a transaction is unknown, the whole session ends. The next session recovers the
+shards from the broker (docs/exactly-once.md#6-commits-of-unknown-outcome).
 """
 
 import ctypes
@@ -93,8 +93,9 @@ class KafkaClients:
     """A session's access to Kafka. `settings_topic` is loaded.
 
     `new_producer` takes the number of a transactional id. `new_listener` makes a consumer that
-    waits in place of the group's member, `new_reader` one that reads single records again.
-    `new_commits` makes an executor that waits for one producer's commits.
+    waits for new records while the group's consumer is paused. `new_reader` makes a consumer that
+    reads single records again. `new_commits` makes an executor that waits for one producer's
+    commits.
     """
 
     topic: TopicFacts
@@ -109,7 +110,7 @@ class KafkaClients:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of one session. The producer of the session before is fenced."""
+    """The parts of one session. The previous session's producer is fenced."""
 
     settings_topic: SettingsTopic
     ingress: Ingress
@@ -143,7 +144,8 @@ class FreedMemory:
         self._read_to = self._calm_looks = 0
 
     def look(self, now_s: float, read_to: int, *, is_busy: bool) -> None:
-        """Trim if few records were read and delivered. `read_to` is the sum of the offsets read."""
+        """Trim if few records were read and delivered. `read_to` is the sum of the shards' next
+        offsets."""
         if now_s < self._next_look_s:
             return
         self._next_look_s = now_s + CALM_FOR_S
@@ -185,7 +187,7 @@ class Session:
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
         """Join, turn until stopped, then leave. After an error commit nothing more. Closing the
-        consumer hands the shards over, which needs the producer."""
+        consumer hands the shards over, so the producer must be open until then."""
         try:
             self._join()
             while not is_stopping():
@@ -219,8 +221,8 @@ class Session:
             self._next_look_s = began_s + min(pause_s, LATEST_LOOK_S)
 
     def _leave(self) -> None:
-        """Leave the group if another instance can take over soon. Otherwise Kafka keeps the place,
-        because a restart of this instance is faster than a takeover by another."""
+        """Leave the group if another instance can take over soon. Otherwise let Kafka keep this
+        instance's place, because its restart is faster than a takeover by another instance."""
         positions = [shard.position for shard in self.parts.pipeline.shards.values()]
         to_read = sum(position.next_offset - position.floor for position in positions)
         if to_read <= READ_SOON and self._has_heirs():
@@ -231,7 +233,7 @@ class Session:
 
     def _has_heirs(self) -> bool:
         """Return whether other instances are in the group. Return True if no answer comes in time.
-        Go on delivering until this is known."""
+        Deliver until the answer comes."""
         asked, until_s = self.ask_group(), time.monotonic() + HEIRS_KNOWN_WITHIN_S
         while not asked.done():
             if time.monotonic() > until_s:
@@ -313,7 +315,7 @@ class _Owner:
         self.hand_over, self.lose = pipeline.hand_over, pipeline.lose
 
     def take_over(self, partitions: list[int]) -> dict[int, int]:
-        """Take over partitions, but none in a session that ends: if an evicted member rejoins
+        """Take over partitions, but none in a session that ends. If an evicted member rejoins
         within one fetch, its consumer waits for committed offsets in vain (librdkafka 2.16)."""
         return {} if self._pipeline.is_lost else self._pipeline.take_over(partitions)
 
@@ -334,9 +336,12 @@ def assemble(
     refusals: Refusals,
     throttling: Throttling,
 ) -> Parts:
-    """Wire a session. `heartbeat` is called during waits for the broker, `trace` after commits.
-    Policy and overdue rules are written before anything refers to them. The producer comes before
-    the consumer: it fences a predecessor and settles committed offsets."""
+    """Connect the parts of a session. `heartbeat` is called during waits for the broker, `trace`
+    after commits. Policy and overdue rules are written before anything refers to them.
+
+    The producer is made before the consumer. It ends the transaction of a predecessor, which could
+    still change the committed offsets.
+    """
     topic, asked = kafka.topic, settings.release
     policy = replace(policy, hop_key=kafka.settings_topic.signing_key().digest)
     digest = kafka.settings_topic.ensure(policy)
@@ -498,7 +503,7 @@ def _kafka_clients(
     try:
         topic = describe_topic(ingress, admin, settings)
     finally:
-        admin.poll(0)  # writes the client's log: it names the cause if no broker answers
+        admin.poll(0)  # writes the client's log, which names the cause if no broker answers
     return KafkaClients(
         topic,
         open_settings_topic(settings, heartbeat, admin),

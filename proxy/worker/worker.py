@@ -176,7 +176,7 @@ SWITCH_S: Final = 0.0005
 
 
 class SessionLosses:
-    """The lost sessions of one worker. `instance` is its name in the consumer group."""
+    """The lost sessions of one worker. `instance` is the worker's name in the consumer group."""
 
     def __init__(self, instance: str) -> None:
         self._instance = instance
@@ -209,7 +209,7 @@ def run_worker(
     Raises ProxyError if a person must act.
     """
     sys.setswitchinterval(SWITCH_S)
-    gc.disable()  # the loop makes no reference cycles, and to collect a whole shard takes long
+    gc.disable()  # the loop makes no reference cycles, and collecting a whole shard takes long
     clock, refusals = Clock(settings.clock.max_step_ms), Refusals()
     throttling = Throttling(side.metrics.count_throttled)
     losses = SessionLosses(f"{settings.instance_name}-{worker}")

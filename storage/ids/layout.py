@@ -198,7 +198,7 @@ class BloomFilter:
             self.words[places[firsts]] |= np.bitwise_or.reduceat(bits_of(ordered), firsts)
 
     def passing(self, hashes: Words, bits: Words) -> Column:
-        """Return the indices of those `hashes` that may be in the filter.
+        """Return the indices of the `hashes` that may be in the filter.
 
         `bits` are their filter bits (`bits_of`)."""
         return np.flatnonzero((self.words.take(self._places(hashes)) & bits) == bits)
@@ -428,7 +428,7 @@ class MappedNames:
 
 
 class MergedNames:
-    """Numbers in a merged run for the target names in use. They take 8 bytes for each name."""
+    """The numbers of target names in a merged run. They take 8 bytes for each name."""
 
     def __init__(self, sources: Sequence[RunContents]) -> None:
         self._sources = [source.names for source in sources]

@@ -1,4 +1,4 @@
-"""Changes of ids in memory: new ids, tombstones and links."""
+"""Changes of ids in memory: new ids, tombstones, and links (offsets where no floor may lie)."""
 
 import heapq
 from bisect import bisect_left, bisect_right, insort
@@ -46,7 +46,7 @@ FINEST_BITS, COARSEST_BITS, SPAN_BITS = 10, 28, 3
 class Intervals:
     """Disjoint, ascending intervals (low, high] of offsets where no floor may lie.
 
-    Above MOST_INTERVALS, the nearest are joined. This may lower a floor, which is safe."""
+    Above MOST_INTERVALS, the nearest ones are joined. This may lower a floor, which is safe."""
 
     def __init__(self) -> None:
         self._lows: list[int] = []
@@ -86,7 +86,7 @@ class Intervals:
 
 
 class Links:
-    """Intervals by end time (`until_ms`), which is rounded, so that many intervals share it."""
+    """Intervals by end time (`until_ms`). End times are rounded, so that intervals share them."""
 
     def __init__(self, links: Iterable[Link] = ()) -> None:
         self._by_end_ms: dict[int, Intervals] = {}
@@ -127,7 +127,7 @@ def rounded_end_ms(until_ms: int | None, ended_ms: int) -> int:
 
 
 FILTER_BITS: Final = 64
-"""Filter bits for each id that it has room for. A full filter passes 1 of 1,024 unknown ids."""
+"""Filter bits for each id that fits. A full filter passes 1 of 1,024 unknown ids."""
 FILTER_GROWTH: Final = 4
 FIRST_ROOM: Final = 4096
 COMPARED: Final = 16
@@ -278,7 +278,7 @@ class MemtableTombstones:
     def __init__(self) -> None:
         self.targets: dict[Key, str] = {}
         self._near: list[Key] = []
-        """Keys up to `_asked`, the highest key that was looked up, sorted."""
+        """Sorted keys up to `_asked`, which is the highest key that was looked up."""
         self._far: list[Key] = []
         """Keys beyond `_asked`, as a heap."""
         self._asked: Key = (-1, -1)
@@ -397,7 +397,7 @@ class Tombstones:
 
 
 def _by_target(run: Run, start: int, end: int) -> Iterator[Counter[str]]:
-    """Yield counts by target, of a limited number of rows each, which bounds memory."""
+    """Yield counts by target. Each covers a limited number of rows, which bounds memory."""
     for first in range(start, end, COUNTED_AT_ONCE):
         part = run.contents.tombstones.targets[first : min(end, first + COUNTED_AT_ONCE)]
         counted = Counter[str]()
@@ -497,7 +497,7 @@ class IdMemtable:
         found[:] = [replace(contents, names=list(numbers)) for contents in found]
 
     def free_memory(self, most_entries: int) -> Iterator[None]:
-        """Release the memory in steps, because to free tens of thousands of rows takes 10 ms."""
+        """Release the memory in steps, because freeing tens of thousands of rows takes 10 ms."""
         self.new = NewIds()
         yield from _emptied(self.ids, self.ids.popitem, most_entries)
         yield from _emptied(self._names, self._names.pop, most_entries)

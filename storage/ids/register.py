@@ -32,9 +32,9 @@ from storage.tier import refuse_ahead
 def runs_to_merge(sizes: Sequence[int], least: int, most: int) -> int:
     """Return how many of the newest runs to merge, or 0. `sizes` has the oldest run first.
 
-    Merge as many as possible, at least `least`, so that the oldest one is no larger than the
-    others together. If no number fits and there are `most` runs, merge `least`. With `least` 8, a
-    row has been copied about once when 30 memtables are written, and four times when 1,000 are."""
+    Merge as many as possible, but at least `least`. The oldest merged run is no larger than the
+    other merged runs together. If no number fits and there are `most` runs, merge `least`. With a
+    `least` of 8, 30 flushes copy a row about once, and 1,000 flushes copy it four times."""
     best, newer = 0, 0
     for count, size in enumerate(reversed(sizes), 1):
         if count >= least and size <= newer:
@@ -56,7 +56,7 @@ class Lsm:
     """The memtables and runs of a register. Each step does part of one flush and one merge.
 
     A change moves from `active` to `immutable`, then to `runs` or `written_links`. A run is written
-    first, then the manifest. Merged runs are removed last. The opening removes unnamed files."""
+    first, then the manifest. Merged runs are removed last. The opening removes other files."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Lsm:
         self.active = IdMemtable()
         self.immutable: IdMemtable | None = None
         self.is_closing = False
-        """Close `active` before the next offset's changes."""
+        """Whether `active` must be closed before the changes of the next offset."""
         self.is_flush_requested = False
         self.covered = manifest.covered
         self.settled = manifest.covered
@@ -133,7 +133,7 @@ class Lsm:
             self._replace_manifest(self.runs, self.written_links)
 
     def close(self) -> None:
-        """Release the files. Unfinished work is left as after a crash."""
+        """Release the files. Unfinished files stay, as after a crash."""
         for steps in (self._writing, self._merging):
             if steps is not None:
                 steps.close()
@@ -344,8 +344,8 @@ class Register:
     ) -> bool:
         """Put one or more ids in offset order. The record at `offsets[i]` is the entry of `ids[i]`.
 
-        No record is a rewritten record. If an id may be known or occurs twice, put nothing and
-        return False."""
+        None of the records may be a rewritten one. If an id may be known or occurs twice, put
+        nothing and return False."""
         if len(ids) < self._few_ids:
             return self._put_few_if_new(ids, fires_ms, offsets, targets)
         idents = padded(ids)
@@ -359,7 +359,7 @@ class Register:
         return True
 
     def add_tombstone(self, at: int, key: Key, target: str) -> None:
-        """Record that `at` deleted the entry `key`. Keys that are deleted or ended are ignored."""
+        """Note that the record at `at` deleted the entry `key`. Ignore known and ended keys."""
         if at != self._at:
             self._move_to(at)
         self._lsm.active.meet(target)
@@ -411,9 +411,9 @@ class Register:
     def maintain(self, settled_offset: int, floor: int) -> bool:
         """Do one bounded step of work. Return whether more work is left.
 
-        `settled_offset` is the lower of the committed next offset and the store's `covered`. While
-        offsets are ingested again, it is at most the next of them. The register's `covered` never
-        exceeds it. Raises StorageFull. The next call repeats the write."""
+        `settled_offset` is the lower of the committed next offset and the store's `covered`. During
+        a replay it is at most the next offset to ingest. The register's `covered` never exceeds
+        it. Raises StorageFull if a write fails. The next call repeats that write."""
         self._lsm.settle(settled_offset, floor)
         with self._guard.writing:
             return self._lsm.step()
@@ -436,8 +436,8 @@ class Register:
         lsm = self._lsm
         if at < self._at or at < lsm.settled:
             raise ValueError(
-                f"a change caused at offset {at} comes after one at {self._at}, or after "
-                f"{lsm.settled} was said to be settled"
+                f"a change at offset {at} comes after a change at {self._at}, or offsets below "
+                f"{lsm.settled} are settled"
             )
         if lsm.is_closing and lsm.immutable is None:
             lsm.close_active()
@@ -502,7 +502,7 @@ def open_register(
     """Open or create the register. The caller holds the shard's lock.
 
     The caller then ingests [register.covered, committed.next_offset) again. A register that is
-    damaged or ahead of the broker is moved to `<folder>.broken`. An earlier one there is deleted.
+    damaged or ahead of the broker is moved to `<folder>.broken`. An older folder there is deleted.
     A register that covers only offsets below the floor is emptied. Raises StorageFull."""
     files = files or Files()
     try:

@@ -46,7 +46,7 @@ SUFFIX = ".run"
 CHECKED_BYTES = 4 * 1024 * 1024
 SAMPLE_ROWS = 256
 READ_AT_ONCE = ("hashes", "filter", "name_ends", "names", "fires_ms", "offsets", "targets")
-"""Sections that are read whole, at the opening or by every lookup."""
+"""Sections that the opening or every lookup reads whole. The opening checks their CRCs."""
 NOWHERE = np.zeros(0, np.int64)
 _TARGET = Named._fields.index("target")
 
@@ -134,7 +134,7 @@ class Run:
         self._check_rows(rows, hashes)
         idents = idents_of(rows, self.contents.words)
         if (self._hashing(idents) != hashes).any():
-            raise StoreDamaged(f"{self.path} has an id that is not the one of its hash")
+            raise StoreDamaged(f"{self.path} has an id that does not match its hash")
         return texts(idents)
 
     def _check_rows(self, rows: Rows, hashes: Words) -> None:
@@ -424,7 +424,7 @@ class Merge:
 
 
 def _probes(starts: list[int], sizes: list[int], most_rows: int) -> list[int] | None:
-    """Return for each source the place of the last of its next rows, or -1 if no row is left."""
+    """Return for each source the last row of its next slice, or -1 if no row is left."""
     left = [size - start for start, size in zip(starts, sizes, strict=True)]
     total = sum(left)
     if not total:

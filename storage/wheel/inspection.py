@@ -122,7 +122,7 @@ SLOTS_PASSED = 512
 
 
 class WheelScan:
-    """Scans of the chains. They hold all pending records on disk, so loaded rows are not needed."""
+    """Scans of the chains. Chains hold all pending records on disk, so no slot is loaded."""
 
     def __init__(self, files: WheelFiles, ledger: Ledger) -> None:
         self._files, self._ledger = files, ledger
@@ -204,7 +204,7 @@ class WheelScan:
 
 
 def _first_rows(runs: Sequence[Rows], after: Key) -> tuple[Rows, Key | None]:
-    """Return rows beyond `after`, and the key up to which they are complete, or None for all."""
+    """Return rows beyond `after`, and the key up to which they are complete (None: all are)."""
     left = [part for run in runs if (part := run[rows_upto(run, *after) :]).size]
     share = max(LEAST_SCANNED_ROWS, MERGED_ROWS // max(1, len(left)))
     cut = [key_at(run, share - 1) for run in left if run.size > share]
@@ -213,7 +213,7 @@ def _first_rows(runs: Sequence[Rows], after: Key) -> tuple[Rows, Key | None]:
 
 
 def needed_bytes(rows: Rows) -> dict[int, int]:
-    """Return the least size of each body file. Raises StoreDamaged for an unknown span."""
+    """Return the minimum size of each body file. Raises StoreDamaged for an unknown span."""
     keys, positions = places_of(rows)
     order = keys.argsort(kind="stable")
     ends = (positions + rows["length"])[order]
@@ -283,7 +283,7 @@ MOST_FINDINGS = 100
 
 
 class WheelReader:
-    """A `FolderReader` that works on a copy of the wheel, because it must mend slots first."""
+    """A `FolderReader`. It mends slots first, so it works on a copy of the wheel."""
 
     def __init__(self, files: WheelFiles) -> None:
         self.checkpoint = files.checkpoint
@@ -324,7 +324,7 @@ class WheelReader:
         if run.records > 1:
             times_ms = run.rows["fires_ms"]
             if (times_ms // self._files.log.precision_ms != run.slot).any():
-                yield "belongs elsewhere"
+                yield "belongs to another slot"
             due_steps, offset_steps = np.diff(times_ms), np.diff(run.rows["offset"])
             if not ((due_steps > 0) | ((due_steps == 0) & (offset_steps > 0))).all():
                 yield "is out of order"

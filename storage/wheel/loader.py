@@ -98,7 +98,7 @@ class LoadedRows:
         return min((batch.head[0] for batch in self._batches), default=None)
 
     def forget(self, watermark_ms: int, cursor: int) -> tuple[list[Entry], list[Rows]]:
-        """Drop everything up to this watermark. Return its entries, and its rows not yet peeked."""
+        """Drop all up to this watermark. Return its entries, and its rows not yet peeked."""
         key = (watermark_ms, cursor)
         count = bisect_right(self._entries, key, key=_key_of)
         ended = self._entries[:count]
@@ -186,7 +186,7 @@ class SlotLoader:
         self._waiting: list[Rows] = []
         self._waiting_rows = 0
         self._later: dict[int, int] = {}
-        """By place, for each chain that was read and not closed: its next slot number."""
+        """The next slot number of each chain that was read but not closed, by its place."""
         self._below_floor: list[Rows] = []
         """Records that had ended before the opening. They are counted until their firing time."""
 
@@ -227,7 +227,7 @@ class SlotLoader:
         self._hand_over()
 
     def count_out_below_floor(self, ended: Key) -> None:
-        """Subtract the records of `_below_floor` that the watermark has passed from the counts."""
+        """Take records of `_below_floor` off the counts once the watermark has passed them."""
         waiting, self._below_floor = self._below_floor, []
         for rows in waiting:
             passed = rows_upto(rows, *ended)

@@ -1,4 +1,4 @@
-"""The timer log: runs of records in segments, and body files."""
+"""The TimerLog: segments of runs (sorted records of one slot), and the files of their bodies."""
 
 import mmap
 import os
@@ -143,7 +143,7 @@ def boundaries(column: Column) -> tuple[Column, Column]:
 
 
 def seal(block: Rows, headers: Column, counts: Column) -> memoryview:
-    """Set the CRC of each run in a block. Return the block's bytes."""
+    """Set the CRC of each run in a block of runs. Return the block's bytes."""
     data = block.view(np.uint8).data
     starts = (headers * RECORD_BYTES + CRC_FROM).tolist()
     ends = ((headers + counts + 1) * RECORD_BYTES).tolist()
@@ -179,7 +179,7 @@ class Segment:
             self.close()
             raise
         self.cells: Rows = np.frombuffer(self.view, RECORD, len(self.view) // RECORD_BYTES)
-        """The whole file as rows. Headers have the same size."""
+        """The whole file as rows. A header is as large as a row."""
 
     def write(self, offset: int, data: memoryview) -> None:
         self._files.write(self._fd, data, offset)
@@ -218,7 +218,7 @@ class TimerLog:
         self.segment_bytes = segment_bytes
         self.precision_ms = precision_ms
         self.end = 0
-        """Bytes from this position on do not count."""
+        """The log ends here. Bytes from this position on are not valid."""
         self.segments: dict[int, Segment] = {}
         self._files = files
         self._writable = writable
@@ -231,12 +231,12 @@ class TimerLog:
         return position // self.segment_bytes
 
     def attach(self, number: int) -> None:
-        """Open an existing segment. The last one may be shorter after a kill within `cut`."""
+        """Open an existing segment. A kill during `cut` may have left the last one too short."""
         path = self.path(number)
         try:
             size_bytes = path.stat().st_size
         except FileNotFoundError:
-            raise StoreDamaged(f"{path} is missing, though records in it pend") from None
+            raise StoreDamaged(f"{path} is missing, though it has pending records") from None
         last, used_bytes = divmod(self.end, self.segment_bytes)
         least_bytes = used_bytes if number == last and used_bytes else self.segment_bytes
         if not least_bytes <= size_bytes <= self.segment_bytes:
@@ -310,7 +310,7 @@ class TimerLog:
         )
 
     def chain(self, head: Head, *, checked: bool = True) -> Iterator[Run]:
-        """Yield the runs of a chain, newest first. Raises StoreDamaged if counts disagree."""
+        """Yield the runs of a chain, newest first. Raises StoreDamaged if their counts disagree."""
         position, left = head.last, head.records
         while left > 0:
             run = self.run(position, checked=checked)
@@ -401,7 +401,7 @@ def _by_segment(log: TimerLog, positions: Column) -> Iterator[tuple[Column, Segm
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 SPANS_MS = (MINUTE_MS, HOUR_MS, DAY_MS)
-"""Length of the stretch of time that a body file covers, by span number."""
+"""The time that one body file covers, by span number."""
 REACHES_MS = (HOUR_MS, 7 * DAY_MS)
 """An entry gets span 0 or 1 if it fires less than this long after the watermark, else span 2."""
 OPEN_FILES = 16
@@ -452,7 +452,7 @@ class BodyFiles:
         return found
 
     def confirm(self) -> None:
-        """Keep appended bodies: a checkpoint refers to them."""
+        """Keep the appended bodies, because a checkpoint refers to them now."""
         self._unconfirmed.clear()
 
     def rewind(self) -> None:

@@ -195,7 +195,7 @@ class Flush:
 
     1. Close the chains of passed slots and copy one sparse segment.
     2. Write the memtable: bodies, then runs.
-    3. Replace the checkpoint. From then on the written bytes count.
+    3. Replace the checkpoint. From then on the written bytes are valid.
     4. Point the wheel at the new chains.
     5. Serve the entries from disk, delete old files, note that step 4 is done.
 
@@ -230,7 +230,7 @@ class Flush:
             yield from self._point_at_new_chains()
             self._finish()
         except OSError as error:
-            raise StoreDamaged(f"after its checkpoint, {self._files.folder}: {error}") from error
+            raise StoreDamaged(f"{self._files.folder}: after the checkpoint: {error}") from error
 
     def _write(self, closed: int) -> Iterator[int]:
         yield from close_slots(self._files, self._chains, closed - 1, self._elsewhere)
@@ -442,7 +442,7 @@ def open_wheel(opening: Opening) -> OpenedTier:
 
 
 def _opened_wheel(opening: Opening, log: TimerLog, found: Checkpoint | None) -> TimerWheel:
-    """Open the wheel and cut the log. A new wheel is not read: this would load all its pages."""
+    """Open the wheel and cut the log. Do not read a new wheel, which would load all its pages."""
     folder, options = opening.folder, opening.options
     for name in (LOG, BODIES):
         (folder / name).mkdir(exist_ok=True)

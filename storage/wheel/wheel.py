@@ -137,7 +137,7 @@ class TimerWheel:
         return int(new.sum(dtype=np.int64) - old.sum(dtype=np.int64))
 
     def clear_before(self, slot: int) -> None:
-        """Empty slots whose `time` is below `slot`. Half-emptied slots have such a `time`, too."""
+        """Empty slots whose `time` is below `slot`. A slot emptied by half has such a `time`."""
         used = self.used()
         stale = used[self.cells["time"][used] < slot]
         self.store(stale, np.zeros((stale.size, len(_FIELDS)), np.int64))
@@ -154,7 +154,7 @@ class TimerWheel:
         return held
 
     def begun_from(self, slot: int) -> tuple[Column, Column]:
-        """Return lowest slot number and records of each chain that begins at `slot` or later."""
+        """Return lowest slot number and record count of chains that begin at `slot` or later."""
         held = self._rolled(self.held(), slot)
         times, counts = self.cells["time"][held], self.cells["count"][held]
         is_ahead = times >= slot
@@ -163,7 +163,7 @@ class TimerWheel:
     def next_slot(self, first: int, last: int, later: Mapping[int, int]) -> int | None:
         """Return the first slot number in [first, last] that may have records.
 
-        `later` maps places of chains that were read and not closed to their next slot number."""
+        `later` has the next slot number of each chain that was read but not closed, by place."""
         lap_end = min(last, first + self.slots - 1)
         start, width = first, FIRST_WINDOW_SLOTS
         while start <= lap_end:
@@ -284,7 +284,7 @@ class ChainWriter:
         laps: list[tuple[Column, Column]] = []
         start = 0
         while start < rows.size:
-            # One `_append` gets at most a lap, in which each slot number has its own place.
+            # Each `_append` gets rows of one lap at most: there each slot number has its own place.
             end = int(np.searchsorted(slots, slots[start] + self._wheel.slots))
             laps.append(self._append(rows[start:end], slots[start:end]))
             start = end
@@ -386,7 +386,7 @@ class WheelFiles:
         for run in self.log.chain(head, checked=checked):
             if (run.slot - slot) % self.wheel.slots:
                 raise StoreDamaged(
-                    f"{self.log.folder}: the run at {run.position} belongs elsewhere"
+                    f"{self.log.folder}: the run at {run.position} belongs to another slot"
                 )
             yield run
 

@@ -164,7 +164,7 @@ def test_one_rule_too_many_is_said_and_does_not_count(monkeypatch: pytest.Monkey
     with structlog.testing.capture_logs() as logs:
         settings.look()
     assert settings.controls.limits == {"a": RULE}
-    assert [entry["kind"] for entry in logs] == ["rules for the overdue"]
+    assert [entry["kind"] for entry in logs] == ["overdue rules"]
 
 
 def test_a_limit_that_is_none_is_passed_over_with_a_warning() -> None:

@@ -72,7 +72,7 @@ def test_a_register_ahead_of_the_broker_is_put_aside(folder: Path) -> None:
     filled(folder)
     register = opened(folder, next_offset=50)
     assert register.report.state == "put aside"
-    assert "it was reset" in register.report.detail
+    assert "this offset was reset" in register.report.detail
     assert register.covered == 0
     assert not known(register, 100)
     assert (folder.parent / "ids.broken" / "manifest").exists()
@@ -149,7 +149,7 @@ def test_damage_met_while_merging_is_remembered(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("section", "said"),
-    [("rows", "a row that fails its checksum"), ("words", "not the one of its hash")],
+    [("rows", "a row that fails its checksum"), ("words", "does not match its hash")],
 )
 def test_damage_met_while_looking_up_is_remembered(folder: Path, section: str, said: str) -> None:
     filled(folder)

@@ -63,7 +63,7 @@ def test_error_after_the_checkpoint_is_damage_since_entries_would_be_served_twic
     store.put(entries(EVERY_SECOND))
     store.flush(30)
     store.advance(START_MS + 10_000_000, 2**62)
-    with pytest.raises(StoreDamaged, match="after its checkpoint, .*Input/output error"):
+    with pytest.raises(StoreDamaged, match="after the checkpoint: .*Input/output error"):
         store.flush(30)
     store.close()
     again = opened(folder, committed(10_000_000, 2**62, 30, 30))

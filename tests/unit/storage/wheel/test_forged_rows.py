@@ -68,6 +68,6 @@ def test_a_slot_is_not_passed_over_a_row_of_another_slot(tmp_path: Path) -> None
     store.put([entry(250 + 2 * LAP_MS, 0), entry(250, 1)])
     store.flush(2)
     forge(tmp_path, "fires_ms", TINY.precision_ms)
-    with pytest.raises(StoreDamaged, match="belongs elsewhere"):
+    with pytest.raises(StoreDamaged, match="belongs to another slot"):
         store.advance(START_MS + LAP_MS, 2)
     store.close()

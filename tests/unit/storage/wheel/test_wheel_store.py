@@ -235,7 +235,7 @@ def test_a_wheel_of_thirty_slots_does_not_open_with_thirty_one(
 def test_entries_out_of_order_or_already_ended_are_refused(folder: Path) -> None:
     store = opened(folder)
     store.put(entries([100], first_offset=5))
-    with pytest.raises(ValueError, match="comes after"):
+    with pytest.raises(ValueError, match="was put after"):
         store.put([entry(200, 5)])
     store.advance(START_MS + 150, 6)
     with pytest.raises(ValueError, match="watermark"):

@@ -269,7 +269,7 @@ def test_an_older_run_at_the_place_of_another_one_is_damage_before_its_due(
     reboot()
     store = opened(folder, committed(next_offset=3))
     assert store.report.state == "reopened"
-    with pytest.raises(StoreDamaged, match="belongs elsewhere"):
+    with pytest.raises(StoreDamaged, match="belongs to another slot"):
         store.due(START_MS + 600, 9)
     store.close()
 

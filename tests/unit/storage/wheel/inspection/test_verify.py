@@ -37,8 +37,8 @@ def test_millions_that_wait_are_looked_through_some_at_a_time(tmp_path: Path) ->
         ("chain", 1, True, "counts 1 records in its chain"),
         ("prev", 1 << 40, True, "no run begins"),
         ("prev", -1, True, "no run can be"),
-        ("first due", 7, True, "belongs elsewhere"),
-        ("each due", START_MS + 30_500, True, "belongs elsewhere"),
+        ("first due", 7, True, "belongs to another slot"),
+        ("each due", START_MS + 30_500, True, "belongs to another slot"),
     ],
 )
 def test_a_run_that_does_not_fit_its_chain_is_named(
