@@ -121,7 +121,9 @@ def test_what_is_read_again_on_purpose_is_given_again(positions: ReadPositions) 
 def test_a_client_that_does_not_go_back_skips_nothing_unnoticed(positions: ReadPositions) -> None:
     positions.fresh(4, at(10, 11, 14))
     positions.rewind({4: 11})
-    with pytest.raises(KafkaException, match="offset 11 was to be read next, but offset 15 arrived"):
+    with pytest.raises(
+        KafkaException, match="offset 11 was to be read next, but offset 15 arrived"
+    ):
         positions.fresh(4, at(15))
 
 
