@@ -1,11 +1,11 @@
-"""Errors for people. The command line prints a `ProxyError`. Any other error is a defect."""
+"""Errors on which people can act. The command line prints a `ProxyError`. All else is a defect."""
 
 from importlib.util import find_spec
 from typing import Final, Literal
 
 
 class ProxyError(Exception):
-    """Root of all errors for people. `found` and `remedy` are whole sentences."""
+    """Base class of errors on which people can act. `found` and `remedy` are whole sentences."""
 
     exit_code = 1
 

@@ -55,7 +55,7 @@ def _for_people(*, colors: bool) -> list[Processor]:
 
 
 def _plain_values(_log: object, _name: str, event: EventDict) -> EventDict:
-    """Escape text. The renderer escapes only other values."""
+    """Escape values that are text. The renderer escapes all other values."""
     return {name: plain(one) if isinstance(one, str) else one for name, one in event.items()}
 
 

@@ -148,7 +148,7 @@ class Checkpoint:
     redo_from: int = 0
     """The wheel may lack runs from this log position on."""
     live: dict[int, int] = field(default_factory=dict)
-    """For each segment of the log: the number of its records that a chain reaches."""
+    """For each segment of the log: the number of its records that are in a chain."""
     checks: int = 0
     """Sum of the field `check` of all slots, once the wheel has all runs."""
     boot_id: str = ""

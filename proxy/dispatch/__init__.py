@@ -1,3 +1,3 @@
-"""Decisions about due records. Pure: it calls neither Kafka nor a clock.
+"""Decisions about due records. This package is pure: it calls neither Kafka nor a clock.
 
 May use scheduling, config and protocol. Begin with `dispatcher`."""

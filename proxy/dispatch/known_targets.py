@@ -100,7 +100,7 @@ class KnownTargets:
         return all(until_ms.get(topic, 0) > now_ms for topic in topics)
 
     def shrink_batches(self, topic: str, refused_bytes: int) -> None:
-        """Halve the limit of record batches. The refused ones had at most `refused_bytes`."""
+        """Halve the limit of record batches. Refused batches had at most `refused_bytes`."""
         tried = self.tried.get(topic, TriedSizes(min(refused_bytes, USUAL_LIMIT_BYTES)))
         self.tried[topic] = tried._replace(batch_bytes=tried.batch_bytes // 2)
 

@@ -22,7 +22,7 @@ LOOKED_AT: Final = 500
 LOOKED_AT_BYTES: Final = 2 * 1024 * 1024
 MOST_UNREAD: Final = 10_000
 """At most this many moves are remembered until they are ingested. A forgotten move may be written
-twice, and then the second one ends as `missed`."""
+twice, and then the second move ends as `missed`."""
 NEVER: Final = 2**62
 FIRST: Final[Key] = (-1, -1)
 
@@ -51,7 +51,8 @@ class _Pass:
 
 
 class PausedRecords:
-    """The paused records of a worker's shards. A rate is spread over the ingress `partitions`."""
+    """The paused records of a worker's shards. The rate after a pause is for all ingress
+    `partitions` together."""
 
     def __init__(self, release: ReleaseControl, partitions: int) -> None:
         self.release, self.partitions = release, partitions
@@ -72,7 +73,7 @@ class PausedRecords:
         return bool(current.found) or not current.is_over
 
     def planned(self, plan: Plan, shard: Shard, now_ms: int) -> Plan:
-        """Return the plan with moves of paused records, the same ones until `note_written`."""
+        """Return the plan with moves of paused records: the same moves until `note_written`."""
         if not self.is_needed(shard, now_ms):
             return plan
         current = self._pass(shard)

@@ -22,8 +22,8 @@ LATER_AFTER_MS: Final = 1_000
 LATER_EVERY_MS, so that other records wait for few aborts."""
 REMEMBERED: Final = 100_000
 FORGOTTEN_AFTER_MS: Final = 120_000
-"""Refusals are forgotten after this time, because the topic may have changed. The session after a
-lost one begins much sooner, so it still knows them."""
+"""Refusals are forgotten after this time, because the topic may have changed. After a lost session,
+the next one begins much sooner, so it still knows the refusals."""
 BY_RECORD_BATCH: Final = frozenset({TOO_LARGE, INVALID})
 """The broker may report these for all records of a record batch, though only one is at fault."""
 

@@ -1,4 +1,4 @@
-"""Connections, the proxy user's rights, and the broker's refusals in words."""
+"""Connections to Kafka, the rights of the proxy's user, and explanations of Kafka's errors."""
 
 import re
 import shlex
@@ -178,7 +178,7 @@ def _missing_on_topics(settings: Settings, admin: AdminClient) -> Iterator[Right
                 raise
 
 
-# A failed call mostly says that no broker answers. Only `error_cb` hears the cause.
+# A failed call often says only that no broker answers. The cause reaches only `error_cb`.
 
 LATE: Final = frozenset(
     {

@@ -26,7 +26,7 @@ class RepeatFilter:
         self._logged: dict[str, tuple[float, int]] = {}
 
     def left_out(self, line: str, now_s: float) -> int | None:
-        """Return the number of equal lines left out before. None: leave this line out, too."""
+        """Return how many equal lines were left out before. None: leave this line out, too."""
         kind = NUMBER.sub("#", line)
         logged_s, count = self._logged.get(kind, (-LOG_EVERY_S, 0))
         if now_s - logged_s < LOG_EVERY_S:
@@ -72,7 +72,8 @@ def client_logger() -> logging.Logger:
     return logger
 
 
-# The user's section `kafka` overrides tuned defaults. Settings for exactly-once override both.
+# The user's section `kafka` overrides the tuned defaults below. Settings that exactly-once needs
+# override the user's section.
 
 CONNECT_WITHIN_S: Final = 5.0
 TUNED_CONSUMER: Final = {

@@ -189,7 +189,8 @@ def group_members(admin: AdminClient, group_id: str) -> list[Member]:
 
 # A static member can restart between two rounds of an incremental rebalance. It gets the partitions
 # of the first round, and Kafka skips the second. Then partitions that other members should get have
-# no owner until a member joins or leaves. So a member watches, and lets an idle one join and leave.
+# no owner until a member joins or leaves. So each worker watches for such partitions. If it finds
+# some, it lets an idle member join and leave.
 
 OWNERS_EVERY_S: Final = 3.0
 LOOKS_IN_A_ROW: Final = 2

@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 def resume_at(consumer: Consumer, places: Sequence[TopicPartition]) -> None:
     """Resume partitions at their next offsets. If all of a broker's partitions were paused,
-    librdkafka 2.16.0 sleeps up to a second, and a seek wakes it."""
+    librdkafka 2.16.0 sleeps up to a second. A seek wakes it."""
     consumer.resume(list(places))
     for place in places:
         if place.offset >= 0:
@@ -124,7 +124,7 @@ keeps its connections in use."""
 
 
 class LongPoll:
-    """Waits in place of `consumer`, whose partitions are then paused. `new_listener` makes the
+    """Waits in place of `consumer`, which is paused meanwhile. `new_listener` makes the
     consumer that waits. An error ends the wait, and `consumer` reports the error."""
 
     def __init__(
@@ -151,7 +151,7 @@ class LongPoll:
     def wait(
         self, wait_s: float, next_offsets: Callable[[], Mapping[int, int]], *, is_idle: bool
     ) -> float:
-        """Wait for a record at `next_offsets` or a new partition end. Return the time left. A long
+        """Wait for a record at `next_offsets`, or a higher end. Return the time left. A long
         poll begins if `is_idle` and the consumer has reached each partition's end."""
         began_s = self._now_s()
         if not self._paused and is_idle and began_s >= self._next_s:
@@ -224,8 +224,8 @@ NOT_IN_THE_LOG: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
 THE_END: Final = frozenset(
     {KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID, NOT_IN_THE_LOG, *REFUSALS}
 )
-"""Reading ends after these errors, even if the client library does not call them fatal. A broker's
-restart can make a member fence itself. If the log has lost an offset, recovery reports this."""
+"""Reading ends after these errors, even if the client library does not call them fatal. A member
+can fence itself after a broker's restart. If an offset is not in the log, recovery reports it."""
 
 
 class Owner(Protocol):

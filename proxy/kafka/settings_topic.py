@@ -296,13 +296,13 @@ class SettingsTopic:
         self._consumer.close()
 
     def policy(self, digest: str) -> Policy:
-        """Return the policy, also one that was just written. Raises StartOverRefused if it is lost,
+        """Return the policy with this digest. Raises StartOverRefused if the topic has lost it,
         because pending records need it."""
         return self._known(self._policies, digest, "The committed offsets name the settings")
 
     def hop_key(self, digest: str) -> HopKey:
-        """Return the key. Raises StartOverRefused if it is lost, because it proves which records
-        the proxy wrote."""
+        """Return the key with this digest. Raises StartOverRefused if the topic has lost it,
+        because the key proves which records the proxy wrote."""
         return self._known(self._hop_keys, digest, "The committed settings name the key for hops")
 
     def _known(self, known: Mapping[str, T], digest: str, needed: str) -> T:
@@ -348,8 +348,8 @@ class SettingsTopic:
         self, take: Callable[[str, bytes | None], None], is_all: Callable[[], bool]
     ) -> None:
         """Give the records about missed moves to `take`. Wait for open transactions, which may
-        hold such records. Raises StartOverRefused if `is_all` is False at the end, and
-        KafkaException."""
+        hold such records. Raises KafkaException, and StartOverRefused if `is_all` returns False at
+        the end."""
         place = self._topic, MISSED_PARTITION
         with closing(self._new_reader()) as reader:
             there = {place: offsets_of(self._consumer, *place)}

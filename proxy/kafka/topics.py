@@ -38,7 +38,8 @@ log = structlog.get_logger(__name__)
 ENOUGH: Final = 3
 MIN_INSYNC: Final = "min.insync.replicas"
 UNPACKED: Final = {"compression.type": "uncompressed"}
-"""With this, the broker limits the unpacked size of batches, and refuses unreadable batches."""
+"""With this setting, the broker limits the unpacked size of batches, and refuses unreadable ones.
+"""
 
 
 class Replication(NamedTuple):
@@ -84,7 +85,7 @@ def admin_client(settings: Settings) -> Connection:
 
 
 def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
-    """Return the configuration of each new own topic.
+    """Return the configuration with which each of the proxy's topics is created.
 
     Pending records are rewritten after half the ingress retention. So the retention only needs to
     be longer than downtimes. Records get the broker's time.
@@ -311,7 +312,7 @@ def _id_of(topic: TopicDescription) -> str:
 
 
 # Producers can invent groups for `retry.<group>` and `dlq.<group>`, so the number of topics is
-# limited. Groups known to the broker do not count, because no record can create one.
+# limited. Groups known to the broker do not count, because no record can create such a group.
 
 LISTED_FOR_S: Final = 5.0
 
@@ -361,8 +362,8 @@ class DerivedTopics:
         return f"the topic {topic} could not be created: {why}"
 
     def _too_many(self, topic: str, group: str) -> str | None:
-        """Return the reason if no other unnamed group may get topics, else None. A group that has
-        one of its two topics may get the other."""
+        """Return the reason if no further group outside `retry.groups` may get topics, else None. A
+        group that has one of its two topics may get the other."""
         unnamed, most = self._unnamed_groups(), self._retry.unnamed_groups
         known = self._known_groups() if len(unnamed) >= most else set()
         if group in unnamed or group in known or len(unnamed - known) < most:

@@ -207,7 +207,7 @@ class Skipping:
     def records(
         self, partition: int, next_offset: int, most: int
     ) -> tuple[list[StandIn], int | None]:
-        """Return the next stand-ins. After a range's last one, return the next offset, too."""
+        """Return the next stand-ins. At the end of a range, return the offset after it, too."""
         met = self._met[partition]
         first = max(met.start, next_offset)
         stop = min(met.stop, first + most)

@@ -1,4 +1,4 @@
-"""What an ingress record is parsed into. The result depends only on the record and the policy."""
+"""The parsed forms of an ingress record. The result depends only on the record and the policy."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

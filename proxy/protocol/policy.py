@@ -69,7 +69,7 @@ class Policy:
     reserved: tuple[str, ...] = ()
     """Patterns of topic names. A header may name these only if `allow` has the exact name."""
     marks: tuple[str, ...] = ()
-    """Patterns like `reserved`. These hold for retry and dlq topics of groups, too."""
+    """Patterns like `reserved`. These apply to retry and dlq topics of groups, too."""
     checks_groups: bool = False
     """Whether a group must be in `retry_groups` or fit `allow`. False: the policy is older than
     this rule."""

@@ -21,7 +21,7 @@ MAX_POLICIES: Final = 24
 METADATA_LIMIT_BYTES: Final = 2048
 MISSED_MOVES_PREFIX: Final = "shed/"
 MISSED_PARTITION: Final = 0
-"""Where the settings topic has the records of missed moves: key prefix, and the one partition."""
+"""Key prefix and partition of the records about missed moves in the settings topic."""
 
 _encoded = json.JSONEncoder(separators=(",", ":")).encode
 

@@ -319,5 +319,6 @@ def _retry_of(asked: Asked) -> tuple[str, int] | None:
 
 
 def _longest_immunity_ms(policy: Policy) -> int:
-    """Half messages are never rewritten, so they must end before retention deletes them."""
+    """Return the longest time before the first check-back. Half messages are never rewritten, so
+    they must end before retention deletes them."""
     return policy.max_delay_ms if policy.roll_after_ms is None else policy.roll_after_ms // 2

@@ -1,4 +1,4 @@
-"""Failures of a transaction, sorted by what can be done after them."""
+"""Failures of a transaction. Each class says what can be done next."""
 
 
 class SessionLost(Exception):
@@ -42,4 +42,4 @@ class Throttled(Exception):
 
 
 class NotFlushed(Exception):
-    """Sent records do not arrive, so no record can be sent alone: abort and try again."""
+    """Produced records do not arrive in time. Abort the transaction, and make it again."""

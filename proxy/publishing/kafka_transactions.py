@@ -1,4 +1,4 @@
-"""A producer's records and transactional calls, with time-outs and failures sorted by meaning."""
+"""A producer's records and transactional calls. Failed calls raise the errors of `failures`."""
 
 import math
 import time
@@ -74,7 +74,7 @@ DOUBLED_FOR_S: Final = 60.0
 """Each producer replaced in this time doubles SLOW_AFTER_S, because the broker may just be slow."""
 FLUSH_SLICE_S: Final = 0.25
 ABORT_CALLS: Final = 20
-"""At most this many abort calls share CALL_TIMEOUT_S. Each purges records that are queued again."""
+"""At most this many abort calls share CALL_TIMEOUT_S. Each call purges records that are left."""
 BUSY_PAUSE_S: Final = 0.02
 STUCK_AFTER_S: Final = 2.0
 """A call that has not returned this long after its time-out never returns."""
@@ -119,8 +119,8 @@ class PendingCommit:
 class KafkaTransactions:
     """One transaction at a time, of one producer. `replace_producer` changes the producer.
 
-    `new_producer` takes the number of a transactional id. The new producer fences every other one
-    with this id, and settles their open transactions. `timeout_s` is transaction.timeout.ms.
+    `new_producer` takes the number of a transactional id. The new producer fences every other
+    producer with this id, and ends their open transactions. `timeout_s` is transaction.timeout.ms.
     Records get the time of `record_time_ms`: a broker may refuse the time of a wrong clock.
     """
 

@@ -139,7 +139,7 @@ REMEMBERED: Final = 100_000
 ASK_TIMEOUT_S: Final = 10.0
 FIRST_ASK_TIMEOUT_S: Final = 1.0
 RENEWED_WITHIN_MS: Final = 15_000
-"""While an answer is renewed, the old one is used for this time. It exceeds ASK_TIMEOUT_S."""
+"""While an answer is renewed, the old one is used for this time, longer than ASK_TIMEOUT_S."""
 UNKNOWN: Final = "target-unknown"
 UNANSWERED: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT})
 CREATED_ASKED_TIMES: Final = 20
@@ -161,7 +161,7 @@ class Targets:
         self.known = KnownTargets(is_compressing=is_compressing)
         self._unavailable = UnavailablePartitions(admin)
         self._waited_for_ms: dict[str, int] = {}
-        """Time of the last question about a topic that was waited for."""
+        """For each topic: the time of the last question that waited for its answer."""
         self._renewed: dict[str, Future[TopicDescription]] = {}
         self._tried_until_ms: dict[str, int] = {}
         self._untimely_until_ms: dict[str, int] = {}
@@ -228,7 +228,7 @@ class Targets:
         self._unavailable.clear()
 
     def _try_again(self, topics: set[str], now_ms: int) -> None:
-        """Drop old refusals of sizes and times, because no answer says that they no longer hold."""
+        """Drop old refusals of sizes and times, because no answer says that they are over."""
         for topic in topics & self.known.untimely.keys():
             if self._untimely_until_ms.setdefault(topic, now_ms + MISSING_FOR_MS) <= now_ms:
                 del self.known.untimely[topic], self._untimely_until_ms[topic]

@@ -90,9 +90,10 @@ class Throttling:
         return bool(self.until_s) and (self.until_s > since_s or self._heard_s >= since_s)
 
     def committed(self, size_bytes: int, began_s: float, took_s: float) -> None:
-        """Note a commit, and adapt the limit. After a throttled transaction the limit is the bytes
-        that take `LONG_S` at its pace. If it was slow and had at least half of the limit, the limit
-        becomes half of its bytes. A quick one with at least half of the limit raises the limit."""
+        """Note a commit, and adapt the limit. After a throttled transaction, the limit falls to the
+        bytes that take `LONG_S` at its pace. If this transaction was slow and used at least half of
+        the limit, the limit becomes half of its bytes. A quick transaction that used at least half
+        of the limit raises the limit."""
         if not self.until_s:
             return
         whole_s = took_s + self.wait_ms() / 1_000

@@ -1,3 +1,3 @@
 """Takeover of a partition.
 
-May use scheduling, kafka and the rooms below. Begin with `recovery`."""
+May use scheduling, kafka and the rooms below them (docs/architecture.md). Begin with `recovery`."""

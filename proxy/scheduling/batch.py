@@ -85,7 +85,7 @@ class Plan:
     batch: Batch[Entry]
     position: Position
     taken_back: int = 0
-    """Due entries passed over because they were cancelled or replaced."""
+    """Number of due entries that the batch lacks, because they were cancelled or replaced."""
     pending_bytes: int = 0
     """Bytes of the bodies of due entries, and of check-backs."""
     swept: Sequence[SweptEntry] = ()

@@ -26,7 +26,7 @@ from storage.ids.register import Register
 from storage.store import NOTHING, Entry, Key, Named
 
 # See docs/exactly-once.md#ids and rule 10. A record that the proxy rewrote is in mid-hop until its
-# successor is ingested. A cancel or a newer record in between ends the successor as it arrives.
+# successor is ingested. A cancel or newer record in this time ends the successor as it arrives.
 
 MOST_PAUSES: Final = 100
 IS_HALF_MESSAGE: Final = 1
@@ -100,7 +100,7 @@ class Identities:
 
     def move(self, offset: int, scheduled: Scheduled, moved: Moved) -> Outcome | None:
         """Let a move replace the entry that it names. Return the entry's outcome. If the entry is
-        not known to be pending, return None: the move itself must end."""
+        not known to be pending, return None: then the move has missed."""
         ident, hop_from, target = scheduled.ident, scheduled.hop_from, scheduled.entry[2]
         assert hop_from is not None, scheduled
         origin = self._pending_origin(hop_from, ident, scheduled.first)
@@ -112,8 +112,8 @@ class Identities:
         return Outcome(origin, what, moved.due_ms, ident, MOVED, offset, target)
 
     def move_again(self, offset: int, scheduled: Scheduled, moved: Moved) -> bool:
-        """Delete the entry that a move replaces. Return False if it has ended. In a replay, which
-        leaves out missed moves, a move does no more than this."""
+        """Delete the entry that a move replaces. Return False if it has ended. In a replay this is
+        all that a move does: missed moves are left out there."""
         hop_from, target = scheduled.hop_from or 0, scheduled.entry[2]
         key = moved.fires_ms, hop_from
         pends = hop_from >= self.position.floor and key > self.position.ended_upto(hop_from)
@@ -212,7 +212,7 @@ class Identities:
 
     def recall_named(self, offset: int, ident: bytes, record: int) -> list[Outcome] | None:
         """End the record at offset `record` if the id names it. Return None if it had ended before.
-        The row keeps `latest`, so the records that this one replaced stay replaced in a replay."""
+        The row keeps `latest`, so records that this record replaced stay replaced in a replay."""
         row = self.known(ident)
         if record not in (row.offset, row.origin):
             return None

@@ -156,7 +156,7 @@ IDLE: Final = SweepLimits(0, 0)
 class Sweep:
     """Walks through the store of one shard, a bounded piece at a time. The next transaction writes
     the outcomes of the piece's purged entries. After a takeover the sweep begins again, and deletes
-    entries whose outcomes are written."""
+    entries whose outcomes are already written."""
 
     def __init__(self, purges: Purges, scan: Scan, delete: Delete, read_back: ReadBack) -> None:
         self._purges, self._scan, self._delete = purges, scan, delete
@@ -169,7 +169,7 @@ class Sweep:
         """Number of entries of the piece that are in the uncommitted transaction."""
 
     def piece(self, ended: Key, beyond: Key, most: int) -> Sequence[SweptEntry]:
-        """Return purged entries for the next transaction, the same ones until `note_written`.
+        """Return purged entries for the next transaction: the same entries until `note_written`.
         Entries up to `beyond`, the next watermark, are left out: they end as due entries."""
         if most <= 0:
             return ()
@@ -236,7 +236,7 @@ class Sweep:
 
 
 def with_bodies(found: Scanned, read_back: ReadBack) -> Scanned:
-    """Read back bodies that are only in Kafka. If they lie in too many places, keep few entries."""
+    """Read back bodies that are only in Kafka. If they lie in too many places, return less."""
     entries, upto = found
     if not any(is_stub(entry[3]) for entry in entries):
         return found

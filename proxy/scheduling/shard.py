@@ -196,8 +196,8 @@ class Shard:
         max_records: int,
         max_bytes: int = PEEK_BYTES,
     ) -> None:
-        """Ingest records in offset order. The first one that must wait and all after it stay in
-        `backlog` until there is room, or the clock has caught up (docs/exactly-once.md, rule 7)."""
+        """Ingest records in offset order. If a record must wait for room or for the clock, it and
+        all records after it stay in `backlog` (docs/exactly-once.md, rule 7)."""
         messages = [*self.backlog, *messages] if self.backlog else messages
         upto = messages[-1].offset() + 1 if messages else 0
         if self.missed.chunks and messages and messages[0].offset() < self.position.next_offset:
@@ -304,7 +304,7 @@ class Shard:
 
     def _wants_flush(self, settled: int, elapsed_ms: int) -> bool:
         """Return whether a restart would have too much to read again. A shard that catches up does
-        not wait for FLUSH_EVERY_MS, so a restart goes on near the place where it stopped."""
+        not wait for FLUSH_EVERY_MS, so after a restart it must read little again."""
         covered = min(self.store.covered, self.register.covered)
         to_read_again = settled - max(covered, self.position.floor)
         if self.state is not State.READY:

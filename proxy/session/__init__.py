@@ -1,3 +1,3 @@
 """One stay in the consumer group, from joining to leaving.
 
-May use every room but worker and cli. Begin with `pipeline`."""
+May use every package except worker and cli. Begin with `pipeline`."""

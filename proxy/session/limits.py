@@ -41,7 +41,7 @@ class MemoryBudget:
         self._peeked_bytes -= shard.view.peeked_bytes
 
     def judge(self, shards: Mapping[int, Shard], ending_bytes: int) -> int | None:
-        """Decide whether memory is exceeded. Return the partition that must flush, and not rest."""
+        """Decide whether memory is exceeded. Return a partition that must flush before it rests."""
         self.used_bytes = self._kept_bytes + self._peeked_bytes + ending_bytes
         self._planned_bytes = self._peeked_bytes
         most_bytes = self._shares.memtables if self.is_exceeded else self._shares.most_memtables
@@ -124,8 +124,8 @@ class BackPressure:
         self, shards: Mapping[int, Shard], awake: Mapping[int, Shard], *, is_memory_exceeded: bool
     ) -> None:
         """Pause partitions with a backlog or at a limit, or all if memory or disk is full. If an
-        operator or the disk reserve pauses reading, partitions that catch up are still read: they
-        deliver nothing before. Pause none twice: each pause drops the client library's buffer."""
+        operator or the disk reserve pauses reading, still read partitions that catch up: until then
+        they deliver nothing. Pause none twice: each pause drops the client library's buffer."""
         if is_memory_exceeded != self._was_memory_exceeded:
             self._was_memory_exceeded = is_memory_exceeded
             log.info(

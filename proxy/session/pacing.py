@@ -52,7 +52,7 @@ class Pacing:
         self._largest = FIRST_RECORDS
         self.is_busy = self.is_gathering = self.is_light = False
         """`is_busy`: the last transaction held BUSY_RECORDS or more. `is_gathering`: the next one
-        waits for more records. `is_light`: it does, and the last held at most AMPLE_RECORDS."""
+        waits for more records. `is_light`: the same, after at most AMPLE_RECORDS."""
 
     @property
     def largest_records(self) -> int:

@@ -246,7 +246,7 @@ class Pipeline:
         return self._ingress.fetch(wait_s, most, is_busy=self._pacing.is_gathering, is_idle=is_idle)
 
     def _wake(self, fetched: Fetched, at: Moment) -> None:
-        """Find the shards for this turn. These are all if pauses changed or memory is exceeded."""
+        """Find the shards for this turn. All wake if pauses changed or memory is exceeded."""
         release, is_everything = self._paused.release, self.memory.is_exceeded
         is_everything |= self._pauses_version != release.version
         self._pauses_version = release.version
@@ -393,7 +393,7 @@ class Pipeline:
             log.info("shard given up", partition=partition, next_offset=next_offset)
 
     def _wait_ms(self) -> int:
-        """Return the longest wait of the next fetch for a first record."""
+        """Return the longest time that the next fetch waits for a first record."""
         now_ms, elapsed_ms = self._clock.moment()
         rate_ms = min(self._pacing.rate_wait_ms(elapsed_ms), LONGEST_WAIT_MS)
         awake = self._resting.awake(self.shards).values()

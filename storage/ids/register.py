@@ -32,9 +32,9 @@ from storage.tier import refuse_ahead
 def runs_to_merge(sizes: Sequence[int], least: int, most: int) -> int:
     """Return how many of the newest runs to merge, or 0. `sizes` has the oldest run first.
 
-    Merge as many as possible, but at least `least`. The oldest merged run is no larger than the
-    other merged runs together. If no number fits and there are `most` runs, merge `least`. With a
-    `least` of 8, 30 flushes copy a row about once, and 1,000 flushes copy it four times."""
+    Merge as many as possible, but at least `least`. The oldest merged run must not be larger than
+    the other merged runs together. If no number fits and there are `most` runs, merge `least`. With
+    a `least` of 8, 30 flushes copy a row about once, and 1,000 flushes copy it four times."""
     best, newer = 0, 0
     for count, size in enumerate(reversed(sizes), 1):
         if count >= least and size <= newer:
@@ -56,7 +56,7 @@ class Lsm:
     """The memtables and runs of a register. Each step does part of one flush and one merge.
 
     A change moves from `active` to `immutable`, then to `runs` or `written_links`. A run is written
-    first, then the manifest. Merged runs are removed last. The opening removes other files."""
+    first, then the manifest. Merged runs are removed last. The opening removes unlisted files."""
 
     def __init__(
         self,

@@ -290,7 +290,7 @@ class Ended(NamedTuple):
 
 
 class Merge:
-    """A merge of `sources`, oldest first, that drops ended tombstones and useless ids.
+    """A merge of `sources` (oldest first). It drops ended tombstones and useless ids.
 
     A useless id stays if a run of `older` has its hash. Otherwise the older row would reappear."""
 

@@ -414,7 +414,7 @@ def spans_of(times_ms: Column, watermark_ms: int) -> Column:
 
 
 def file_keys(times_ms: Column, spans: Column) -> Column:
-    """Return for each entry the number of its body file, made from span and stretch of time."""
+    """Return the number of each entry's body file. Span and stretch (`BodyFiles`) give it."""
     keys: Column = times_ms // np.array(SPANS_MS)[spans] * _KEY_SPANS + spans
     return keys
 

@@ -137,7 +137,7 @@ class TimerWheel:
         return int(new.sum(dtype=np.int64) - old.sum(dtype=np.int64))
 
     def clear_before(self, slot: int) -> None:
-        """Empty slots whose `time` is below `slot`. A slot emptied by half has such a `time`."""
+        """Empty slots whose `time` is below `slot`. A half-emptied slot has such a `time`, too."""
         used = self.used()
         stale = used[self.cells["time"][used] < slot]
         self.store(stale, np.zeros((stale.size, len(_FIELDS)), np.int64))
