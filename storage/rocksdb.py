@@ -121,7 +121,7 @@ class RocksDatabase:
         return int(_KEY.unpack(cast(bytes, last))[0])
 
     def write(self, entries: Sequence[Entry], checkpoint: Checkpoint) -> None:
-        """Add sorted entries, delete ended ones, replace the checkpoint. OSError: nothing is done."""
+        """Add sorted entries, delete ended ones, replace the checkpoint. On OSError do nothing."""
         batch = WriteBatch(raw_mode=True)
         if checkpoint.watermark_ms >= 0:
             batch.delete_range(FIRST_KEY, _beyond(checkpoint.watermark_ms, checkpoint.cursor))

@@ -1,3 +1,3 @@
 """The running proxy: workers behind one admin port.
 
-May use every package except cli. Begin with `run`; `worker` opens a new session after each lost one."""
+May use every package except cli. Begin with `run`. After it read `worker`, which opens sessions."""
