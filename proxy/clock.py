@@ -99,7 +99,7 @@ class Clock:
 
     @property
     def stands_still(self) -> bool:
-        """Return whether the clock is held and the broker's time is unknown."""
+        """Return whether the wall clock is too far ahead and the broker's time is unknown."""
         return self.is_held and self._broker is None
 
     @property

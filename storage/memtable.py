@@ -106,7 +106,7 @@ def columns_joined(parts: Iterable[Columns]) -> Columns:
 
 
 LOOKED_AT = 4096
-"""`DueIndex.scan` ends with the millisecond in which it has looked at this many entries."""
+"""`DueIndex.scan` stops after the millisecond in which it reaches this number of entries."""
 
 _offset_of = itemgetter(1)
 

@@ -54,7 +54,7 @@ class GroupOwners(NamedTuple):
 
 
 def ask_in_thread(kafka: Mapping[str, Any], group_id: str) -> Future[GroupOwners]:
-    """Ask without blocking. The answer or OwnersUnknown comes soon after ASK_S at the latest. Each
+    """Ask without blocking. Within about ASK_S, the future has the answer or OwnersUnknown. Each
     call makes a new client, because an old client would wait for brokers that are down."""
     answer: Future[GroupOwners] = Future()
 

@@ -312,7 +312,7 @@ def _id_of(topic: TopicDescription) -> str:
 
 
 # Producers can invent groups for `retry.<group>` and `dlq.<group>`, so the number of topics is
-# limited. Groups known to the broker do not count, because no record can create such a group.
+# limited. Groups that the broker knows are not limited, because no record can create such a group.
 
 LISTED_FOR_S: Final = 5.0
 

@@ -224,7 +224,7 @@ class Skipping:
 STUCK_AFTER: Final = 3
 """A partition is stuck after this many failures. Fewer may come from the network."""
 OVER_AFTER_S: Final = 60.0
-"""After this time without failure the offset counts as readable."""
+"""After this time without failure the offset is considered readable."""
 WARN_EVERY_S: Final = 60.0
 REMEDY: Final = (
     "docs/operations/runbook.md#delayproxyshardunreadable: skip the batch with "

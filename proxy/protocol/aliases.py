@@ -40,7 +40,7 @@ class ForeignRecord(NamedTuple):
 
     @property
     def has_own_request(self) -> bool:
-        """Return whether the record has a request header of the proxy. Stamps do not count."""
+        """Return whether the record has a request header of the proxy. Stamps are no requests."""
         return any(name[:6] == names.PREFIX and name not in names.STAMPS for name in self.headers)
 
     @property

@@ -64,7 +64,7 @@ def listed_states(admin: AdminClient, topics: set[str]) -> dict[str, list[Partit
 def read_configs(
     admin: AdminClient, topics: Iterable[str], timeout_s: float, level: int, unknown: str
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Ask for the settings of topics. Topics that the proxy may not see are logged as `unknown`."""
+    """Ask for the settings of topics. If the proxy may not see a topic's, log the text `unknown`."""
     wanted = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
     answers = admin.describe_configs(wanted, request_timeout=timeout_s) if wanted else {}
     for resource, answer in answers.items():
@@ -167,8 +167,8 @@ class Targets:
         self._untimely_until_ms: dict[str, int] = {}
 
     def learn(self, topics: set[str], now_ms: int) -> None:
-        """Make sure that the answers about `topics` are current, or ask the broker. Known topics
-        are renewed without waiting, and the old answers are used until then."""
+        """Make sure that the answers about `topics` are current, or ask the broker. Answers about
+        known topics are renewed without waiting. Until then the old answers are used."""
         if self.known.untimely or self.known.tried:
             self._try_again(topics, now_ms)
         until_ms, takes = self.known.until_ms, self.known.takes

@@ -206,7 +206,7 @@ class Transaction:
 
     def _finds_unavailable(self) -> bool:
         """Return whether partitions that this transaction waits for are unavailable. The
-        partitions of the last transaction count, too, because it must end in all of them first."""
+        partitions of the last transaction are included: it must end in all of them first."""
         ingress = {batch.ingress.topic for batch in self._batches}
         suspected = self._asked | self._topics_before | ingress | self._by.records.own_topics
         return self._by.targets.find_unavailable(suspected, self._now_ms)

@@ -402,7 +402,7 @@ def are_whole(rows: Rows, hashes: Words) -> bool:
 
 
 def _checks(rows: Rows, hashes: Words) -> npt.NDArray[np.uint32]:
-    """Return the checksums. The `check` field itself counts as 0."""
+    """Return the checksums. The `check` field itself is taken as 0."""
     words = rows.view("<u8").reshape(-1, _WORDS)
     sums: Words = words[:, :-1] @ _FACTORS[: _WORDS - 1]
     sums += (words[:, -1] & _LOW) * _FACTORS[_WORDS - 1] + hashes * _FACTORS[_WORDS]

@@ -38,7 +38,7 @@ Link: TypeAlias = tuple[int, int, int]
 
 FOREVER_MS: Final = 2**63 - 1
 MOST_INTERVALS: Final = 256
-"""Intervals with the same end time, at most. 256 take about 7 KB in the manifest."""
+"""Largest number of intervals with the same end time. They take about 7 KB in the manifest."""
 FINEST_BITS, COARSEST_BITS, SPAN_BITS = 10, 28, 3
 """End times are rounded up to a multiple of 1/8 to 1/4 of the time left (1 s to 3 days)."""
 
