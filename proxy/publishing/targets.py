@@ -64,7 +64,7 @@ def listed_states(admin: AdminClient, topics: set[str]) -> dict[str, list[Partit
 def read_configs(
     admin: AdminClient, topics: Iterable[str], timeout_s: float, level: int, unknown: str
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Ask for the settings of topics. If the proxy may not see a topic's, log the text `unknown`."""
+    """Ask for the settings of topics. If some may not be seen, log the text `unknown`."""
     wanted = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
     answers = admin.describe_configs(wanted, request_timeout=timeout_s) if wanted else {}
     for resource, answer in answers.items():
