@@ -1,4 +1,4 @@
-"""The old place of the client, now a distribution of its own."""
+"""The former module of the client, which is now a separate distribution."""
 
 raise ImportError(
     "the client is a separate distribution. Run `pip install kafka-delay-client`, and replace "

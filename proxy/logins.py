@@ -55,7 +55,7 @@ def with_login(kafka: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_secrets(kafka: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with the contents of the files for secrets, as they are now.
+    """Return the settings with the present contents of the files for secrets.
 
     Raises SecretUnreadable.
     """

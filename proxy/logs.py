@@ -79,7 +79,7 @@ def show_any_text() -> None:
 
 
 def plain(text: object) -> str:
-    """Escape control and format characters and line breaks. None is empty."""
+    """Escape control and format characters and line breaks. None becomes an empty text."""
     said = "" if text is None else str(text)
     return said if said.isprintable() else "".join(map(_plain, said))
 

@@ -163,8 +163,8 @@ class Dispatcher:
         return Rejection("too-large", why)
 
     def _put_off(self, prefix: str, delivery: Delivery) -> Hop | None:
-        """Return a hop if this transaction saw similar records refused. The record is then tried
-        apart from others."""
+        """Return a hop if this transaction saw similar records refused. The record is then sent in
+        a later transaction."""
         target = delivery.target
         if not self._refusals.has_tried_enough(target):
             return None

@@ -112,7 +112,7 @@ class PausedRecords:
         self._moved = deque(others, MOST_UNREAD)
 
     def _pass(self, shard: Shard) -> _Pass:
-        """Return the current pass. A change of pauses or a newly paused record begins a new one."""
+        """Return the current pass. A change of pauses or a newly paused record begins another."""
         partition = shard.ingress.number
         known, version = self.passes.get(partition), self.release.version
         if known is None or known.version != version:

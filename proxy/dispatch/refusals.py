@@ -25,7 +25,7 @@ FORGOTTEN_AFTER_MS: Final = 120_000
 """Refusals are forgotten after this time, because the topic may have changed. After a lost session,
 the next one begins much sooner, so it still knows the refusals."""
 BY_RECORD_BATCH: Final = frozenset({TOO_LARGE, INVALID})
-"""The broker may report these for all records of a record batch, though only one is at fault."""
+"""The broker may report these for a whole record batch, though only one record is at fault."""
 
 
 class Report(NamedTuple):
@@ -76,7 +76,7 @@ class Refusals:
         return bool(self.refused or self.without_value or self.bare)
 
     def begin(self, now_ms: int) -> None:
-        """Begin another transaction: forget the facts about the last one."""
+        """Begin another transaction: forget the facts about the last transaction."""
         for memory in (self.limited, self.alone, self.listed, self.unlisted, self._invalid):
             memory.clear()
         self.reports = {}

@@ -238,7 +238,7 @@ class ReleaseControl:
         )
 
     def _forget_idle(self, now_ms: int) -> None:
-        """Bound the number of queues: forget the idle ones, or the oldest if all are busy."""
+        """Bound the number of queues: forget idle queues, or the oldest queue if all are busy."""
         if len(self._queues) >= REMEMBERED:
             idle = [key for key, queue in self._queues.items() if queue.is_idle(now_ms)]
             for key in idle or [next(iter(self._queues))]:
@@ -301,7 +301,7 @@ class RateLimit:
 
 
 class WorkerRateLimit:
-    """The limit on all records that one worker ends in a second. `limit` is None without one."""
+    """The limit on all records that one worker ends in a second. `limit` is None if none is set."""
 
     def __init__(self, of_settings: int | None = None) -> None:
         self._of_settings = of_settings
@@ -347,7 +347,7 @@ class TargetRateLimit:
         return self.next_free_ms(now_ms)
 
     def next_free_ms(self, now_ms: int) -> int:
-        """Reserve the first time after all reserved ones, and return it (epoch ms)."""
+        """Reserve the first time after all reserved times, and return it (epoch ms)."""
         self._reserved_us = max(self._reserved_us, now_ms * 1000) + self._step_us
         return -(-self._reserved_us // 1000)
 

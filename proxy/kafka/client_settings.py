@@ -88,8 +88,8 @@ TUNED_CONSUMER: Final = {
     "reconnect.backoff.max.ms": 1_000,
     "topic.metadata.refresh.interval.ms": 5_000,
 }
-"""heartbeat.interval.ms: members learn by their heartbeats that partitions move.
-topic.metadata.refresh.interval.ms: added partitions are noticed soon."""
+"""`heartbeat.interval.ms` is short, because members learn by their heartbeats that partitions move.
+`topic.metadata.refresh.interval.ms` is short, so that added partitions are noticed soon."""
 COMMITTED_READER: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,

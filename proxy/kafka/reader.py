@@ -33,8 +33,8 @@ READER_CONFIG: Final[dict[str, str | int | bool]] = {
     "queued_max_messages_kbytes": 16_384,
     "fetch_wait_max_ms": 20,
 }
-"""max_poll_interval_ms: a replay of dead letters at a low rate polls seldom.
-queued_max_messages_kbytes: bounds the queue of fetched records."""
+"""`max_poll_interval_ms` is long, because a replay of dead letters at a low rate polls seldom.
+`queued_max_messages_kbytes` bounds the queue of fetched records."""
 
 Range = tuple[str, int]
 """Topic and partition."""
@@ -120,7 +120,7 @@ class RangesReading:
 
 
 class RangeUnreadable(KafkaException):
-    """The broker's error about one topic."""
+    """The broker's error while a range of `topic` was read."""
 
     def __init__(self, error: KafkaError, topic: str) -> None:
         super().__init__(error)
@@ -305,8 +305,8 @@ class IngressLookup:
             log.warning("ingress not readable for now", error=error.str())
 
     def _jump_over(self, error: KafkaError, base: int, wanted: deque[int]) -> None:
-        """Drop the consumer, so that a new one reads from the first wanted offset. The error
-        of a new consumer shows whether the offset is in the batch at `base`, or has no record."""
+        """Drop the consumer, so that a new one reads from the first wanted offset. The error of
+        the new consumer shows whether this offset is in the batch at `base`, or has no record."""
         is_certain = self._assignments == 1 and self._position == wanted[0]
         self.close()
         if is_certain and base > wanted[0]:

@@ -129,7 +129,7 @@ def create_missing_topics(
     admin: Connection | None = None,
     topics: Mapping[str, dict[str, str]] | None = None,
 ) -> list[str]:
-    """Create missing topics, by default all of the proxy's own. Another process may create them at
+    """Create missing topics, by default all topics of the proxy. Another process may create them at
     the same time. Return the names of the topics that were missing."""
     admin = admin or admin_client(settings)
     every = {**own_topics(settings), **changes_topic(settings)}

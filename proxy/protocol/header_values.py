@@ -21,7 +21,7 @@ LONGEST_ID_BYTES: Final = 256
 
 
 class Rejected(Exception):
-    """A record that cannot be served."""
+    """Raised for a record that cannot be served."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)

@@ -59,8 +59,8 @@ class PolicyFrom(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Says which records have ended: each offset x < next_offset with (fires_ms, x) <=
-    ended_upto(x), and missed moves."""
+    """Says which records have ended: a record at an offset x below `next_offset`, if (fires_ms, x)
+    is at or below ended_upto(x). Missed moves have ended, too."""
 
     next_offset: int
     watermark_ms: int

@@ -99,7 +99,7 @@ class SpecialRequests:
 
     def _refuse_unserved(self, kind: str, header: str, record: UnparsedRecord) -> None:
         """Raise Rejected if requests of this kind are not served, and the proxy did not sign this
-        one for an operator."""
+        request for an operator."""
         if not self._policy.is_served(kind) and not self._is_signed(record):
             why = f"{header}: the setting requests.serve leaves out {kind}"
             raise Rejected("header-unsupported", why)

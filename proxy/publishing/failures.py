@@ -28,7 +28,7 @@ class PartitionsUnavailable(Exception):
 
 class AbortUnfinished(Exception):
     """The transaction is given up, and was not committed. Another producer may abort and repeat it,
-    while this one still waits for answers about its sent records."""
+    while this producer still waits for answers about its sent records."""
 
 
 class GroupMoved(Exception):

@@ -84,8 +84,8 @@ SENT_WITHIN: Final = 0.7
 CAUSE_TIMEOUT_S: Final = 1.0
 TRANSACTIONAL_IDS: Final = 8
 """A replaced producer keeps its id busy until the partitions of its transaction are available. Ids
-have different coordinators: an unfinished transaction can block all others of its coordinator for
-the broker's request.timeout.ms (30 s)."""
+have different coordinators: an unfinished transaction can block all other transactions of its
+coordinator for the broker's request.timeout.ms (30 s)."""
 
 OTHER_GENERATION: Final = frozenset(
     {

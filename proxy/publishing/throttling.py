@@ -42,7 +42,8 @@ log = structlog.get_logger(__name__)
 class Throttling:
     """Knows the quotas of one worker. Outlives sessions, so that the next session knows the limit.
     `count` gets the direction and seconds of each throttled answer. `written` and `read` are the
-    clients' `throttle_cb`, called in any thread, within another call."""
+    `throttle_cb` of the clients. The client library calls them in any thread, within other calls.
+    """
 
     def __init__(
         self,

@@ -86,7 +86,7 @@ class TrackedSender:
         self, record: OutgoingRecord, ref: RecordRef, size_bytes: int, raised: KafkaException
     ) -> None:
         """Go on if only this record is at fault, so that one attempt finds all such records. A
-        partition may be unknown because the client library has not asked the broker for a while."""
+        partition may be unknown because the client library last asked the broker long ago."""
         error: KafkaError = raised.args[0]
         code = RAISED_CODES.get(error.code())
         is_partition = error.code() == KafkaError._UNKNOWN_PARTITION

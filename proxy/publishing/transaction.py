@@ -262,7 +262,7 @@ class Transaction:
             raise error
 
     def _note_unfinished(self, unfinished: AbortUnfinished, learnt: int) -> None:
-        """Let another producer abort the transaction, because this one may wait for minutes."""
+        """Let another producer abort the transaction: this producer may wait for minutes."""
         if self._kafka.is_throttled:
             self._kafka.fence_producer()
             self._given_up = Throttled(str(unfinished))

@@ -107,7 +107,7 @@ class FetchedBodies:
     def due(self, now_ms: int, max_entries: int, max_bytes: int = PEEK_BYTES) -> Due:
         found = self._inner.due(now_ms, max_entries, max_bytes)
         fitting = _fitting(found.entries, max_bytes)
-        if self._held_bytes > 2 * max_bytes:  # later entries may fire before the held ones
+        if self._held_bytes > 2 * max_bytes:  # new entries may fire before held ones
             self._hold(self._held[entry[1]] for entry in fitting if entry[1] in self._held)
         self._fetch(fitting)
         whole: list[Entry] = []
@@ -321,7 +321,7 @@ class LocalState:
         self._stores_stubs = stores_stubs
 
     def was_committed(self, partition: int) -> bool:
-        """Return whether this partition, also of an earlier topic id, ever had a commit."""
+        """Return whether this partition ever had a commit, even with an earlier topic id."""
         return any(self._data_dir.glob(f"{self._topic}-{partition}@*/{COMMITTED}"))
 
     def mark_committed(self, partitions: Iterable[int]) -> None:

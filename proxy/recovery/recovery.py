@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 
 
 class Recovery:
-    """Builds shards for newly assigned partitions of `topic`, under the policy of `digest`."""
+    """Builds shards for newly assigned partitions of `topic`. `digest` names the present policy."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Recovery:
         self._readers: dict[str, RequestReader] = {}
 
     def take_over(self, partitions: Sequence[int]) -> dict[int, Shard]:
-        """Return one shard for each partition. If one fails, the others are closed. The settings
+        """Return one shard for each partition. If a shard fails, all are closed. The settings
         topic is read first, because it names the offsets that an operator has skipped."""
         if partitions:
             self._policies.catch_up()

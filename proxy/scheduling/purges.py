@@ -27,7 +27,7 @@ NAME_BYTES: Final = 320
 NOTHING_YET: Final = Watermark(-1, -1)
 
 LOOKED_AT: Final = 300
-"""The sweep looks at this many entries in one piece, for the outcomes of one transaction."""
+"""The sweep looks at this many entries at a time, for the outcomes of one transaction."""
 LOOKED_AT_BYTES: Final = 4 * 1024 * 1024
 END: Final[Key] = (NEVER_MS, LAST_OFFSET)
 MOST_JUMPS: Final = 16

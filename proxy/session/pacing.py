@@ -119,7 +119,7 @@ class Pacing:
         self._began_ms = elapsed_ms
 
     def committed(self, took_s: float) -> None:
-        """Adapt the limit: half of this transaction after a long commit, else twice the limit."""
+        """Adapt the limit: to half of this transaction if the commit was long, else double it."""
         if self.throttling.until_s:
             self.throttling.committed(self._last_bytes, self._began_ms / 1_000, took_s)
         if took_s > LONG_TRANSACTION_S:

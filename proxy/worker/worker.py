@@ -172,7 +172,7 @@ ONCE_RUN: Final = (*LOSSES, BrokerRefused, SecretUnreadable)
 """After its first lost session a worker also waits for a missing right, and for the file of a
 secret. Before that, a missing right or file ends the worker."""
 SWITCH_S: Final = 0.0005
-"""Python's default of 5 ms would delay the commit thread by about a whole commit."""
+"""Python's thread switch interval. The default of 5 ms would double the duration of commits."""
 
 
 class SessionLosses:

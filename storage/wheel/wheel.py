@@ -70,7 +70,7 @@ def slot_rows(heads: Column) -> Rows:
 
 
 class TimerWheel:
-    """A circular array of slots: slot number n (fires_ms // precision_ms) lives at n % slots.
+    """A circular array of slots. Slot number n (fires_ms // precision_ms) has the place n % slots.
 
     Slot numbers that are a lap apart share a chain. A block of slots that was never written is not
     `touched`. It is all zeros and never read, so it takes no memory."""
