@@ -15,8 +15,8 @@ from storage.store import Entry
 
 UNTIL_RESUMED_MS: Final = int(UNTIL_RESUMED)
 RELEASED_FOR_MS: Final = 7 * 86_400_000
-"""If a pause ended without a rate, workers look for records that it has held back. They stop this
-long after the end of the pause."""
+"""If a pause ended without a rate, workers look for the records that the pause held back. They stop
+this long after the end of the pause."""
 REMEMBERED: Final = 10_000
 JUST_NOW: Final = Resumed(2**62)
 """The end of a pause that is over, if the time of its end is not recorded."""
@@ -26,7 +26,7 @@ Disposition: TypeAlias = Hop | Rejection | Outcome | None
 
 
 class OverdueRule(NamedTuple):
-    """How records for `targets` (a shell pattern) end when they are overdue for too long."""
+    """A rule for records of `targets` (a shell pattern) that are overdue for too long."""
 
     targets: str
     older_than_ms: int

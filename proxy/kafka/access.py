@@ -128,7 +128,7 @@ NAMED_BY: Final = (
 
 
 def lacking(topic: TopicDescription, needed: Sequence[Right]) -> list[Right]:
-    """Return the user's missing rights. Empty if the broker does not tell."""
+    """Return the user's missing rights. Empty if the broker does not tell the user's rights."""
     granted = {operation.name.title() for operation in topic.authorized_operations or ()}
     return [right for right in needed if granted and right.operation not in granted]
 

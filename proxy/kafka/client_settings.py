@@ -169,8 +169,8 @@ def lookup_config(settings: Settings) -> dict[str, Any]:
 
 
 def listener_config(settings: Settings) -> dict[str, Any]:
-    """Return settings of a consumer outside the group that only notices new records or ends. The
-    broker holds its answer for half a second."""
+    """Return settings of a consumer outside the group that only notices new records or higher ends.
+    If there are none, the broker answers after half a second."""
     return {
         **lookup_config(settings),
         "fetch.min.bytes": 1,

@@ -79,14 +79,14 @@ LOOK_EVERY_S: Final = 15.0
 
 
 class Retained(NamedTuple):
-    """The offset range of a partition. `young`: the first offset that is not too old, or None."""
+    """The offset range of a partition. `young`: its first offset younger than `aging_after_ms`."""
 
     start: int
     young: int | None
     end: int
 
     def aging(self, floor: int) -> int:
-        """Return the number of offsets from the floor on that are too old."""
+        """Return the number of offsets from the floor on that are older than `aging_after_ms`."""
         young = self.end if self.young is None else self.young
         return max(0, min(young, self.end) - floor)
 

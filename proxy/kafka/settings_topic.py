@@ -425,7 +425,7 @@ class SettingsTopic:
                 self._policies[key] = policy
 
     def _take_skipped(self, key: str, value: bytes | None) -> None:
-        """Take a skipped range. It is skipped forever, so its deletion is ignored."""
+        """Take a skipped range. A range stays skipped forever, so a deletion is ignored."""
         own = settings_key(SKIPPED, self._group_id, "")
         if not key.startswith(own) or value is None:
             return

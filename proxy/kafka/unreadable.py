@@ -93,7 +93,7 @@ ANSWER_WITHIN_S: Final = 15.0
 
 
 class UnreadableBatch(NamedTuple):
-    """Offsets from `base` to before `end`, and the client library's error."""
+    """Offsets from `base` to `end` (exclusive), and the client library's error."""
 
     base: int
     end: int

@@ -87,7 +87,7 @@ class Throttling:
         return bool(self.read_until_s) and self.now_s() < self.read_until_s + RECENT_S
 
     def has_held_up_since(self, since_s: float) -> bool:
-        """Return whether the producer's requests had to wait since then (of `now_s`)."""
+        """Return whether the producer's requests had to wait since `since_s` (by `now_s`)."""
         return bool(self.until_s) and (self.until_s > since_s or self._heard_s >= since_s)
 
     def committed(self, size_bytes: int, began_s: float, took_s: float) -> None:

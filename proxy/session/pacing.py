@@ -141,7 +141,7 @@ class Pacing:
 
 
 REST_MS: Final = 250
-"""The longest rest, and so the longest wait of an operator's change or a file write."""
+"""The longest rest of a shard. Operators' changes and file writes wait no longer than this."""
 SPREAD_MS: Final = 125
 SPREAD_BY: Final = 37
 LOOKED_AT_TOGETHER: Final = 64

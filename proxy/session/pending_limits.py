@@ -1,4 +1,4 @@
-"""The setting `admission`: docs/operations/sizing.md#limits-on-what-may-wait."""
+"""The limits of the setting `admission` (docs/operations/sizing.md#limits-on-what-may-wait)."""
 
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
