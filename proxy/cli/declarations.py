@@ -42,6 +42,7 @@ class Role(StrEnum):
     HALF_MESSAGES = "half-messages"
     WATCH = "watch"
     DEAD_LETTERS = "dead-letters"
+    TRACE = "trace"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class Asked(WithBroker):
 
     role: Role = option(
         "The user: the proxy; a producer of requests; a RetryConsumer; a producer of half "
-        "messages with its check-backs; `watch`; the commands of `dead-letters`.",
+        "messages with its check-backs; `watch`; the commands of `dead-letters`; `trace`.",
         "--for",
         default=Role.PROXY,
     )
@@ -89,6 +90,10 @@ def rights_of(
         return [Right("Write", "topic", ingress)]
     if role is Role.DEAD_LETTERS:
         return _of_dead_letters(settings.topics, group)
+    if role is Role.TRACE:
+        own = settings.topics
+        read = [ingress, own.outcomes, own.dead_letters, own.replay_marks, *topics]
+        return [right for topic in read for right in _on(topic, "Read")]
     if not topics:
         raise typer.BadParameter(f"{role} reads topics: name them with --topic")
     reads = [right for topic in topics for right in _on(topic, "Read")]

@@ -54,6 +54,15 @@ def test_the_rights_of_the_commands_for_dead_letters(
     ]
 
 
+def test_the_rights_of_trace_are_reads(call: Call) -> None:
+    out = printed(call, "rights", "--for", "trace", "--topic", "b*", "--principal", "p", *SECURED)
+    names = ("timer.ingress", "timer.outcomes", "timer.dead-letters", "timer.dead-letters.replayed")
+    reads = [f"{KAFKA} --allow-principal User:p --operation Read --topic {name}" for name in names]
+    last = f"{KAFKA} --allow-principal User:p --operation Read --topic b."
+    assert out.splitlines()[:-1] == reads
+    assert out.splitlines()[-1].startswith(last.removesuffix("."))
+
+
 def test_settings_name_the_targets_and_decide_about_create(call: Call) -> None:
     chosen = ("--set", "targets.allow=a, b.*", "--set", "topics.create=false")
     out = printed(call, "rights", *chosen)
