@@ -205,7 +205,8 @@ def main(
     with readable_errors():
         if go_on and continue_from:
             raise RangeRefused(
-                "--continue always continues the last audit in --output.", "Leave out one."
+                "--continue always continues the last audit in --output.",
+                "Leave out --continue or --continue-from.",
             )
         job = replace(options.job(), continue_from=continue_from)
         _check(job, selection, go_on=go_on)

@@ -15,9 +15,9 @@ from spark_jobs.records.headers import java_regex
 from spark_jobs.runtime.frames import Schema, local_rows
 
 LIMITS: Final = "array<struct<targets:string,max_ms:bigint>>"
-"""`targets` is a regular expression. The first element that matches a target counts."""
+"""`targets` is a regular expression. The first element that matches a target applies."""
 USUAL_MS: Final = 60_000
-"""A delivery with more lateness counts as late, even if there is no limit."""
+"""If no limit is given, deliveries with more lateness are counted as late."""
 LIMIT: Final = re.compile(r"(?:(?P<targets>[^=]+)=)?(?P<number>[0-9]{1,15})(?P<unit>ms|[smhd]?)")
 UNITS_MS: Final = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -69,7 +69,7 @@ class OverdueRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OverdueRules:
-    """All rules since `known_from_ms` (epoch ms) by which the proxy ends overdue records.
+    """The rules by which the proxy has ended overdue records since `known_from_ms` (epoch ms).
     The proxy writes each rule down before it ends a record by the rule (docs/audit.md#verdicts).
     """
 
@@ -92,7 +92,7 @@ def overdue_rules(texts: Iterable[OverdueText]) -> OverdueRules | None:
 
 
 ALWAYS_MS: Final = 2**62
-"""`until_ms` in an Unseen without an end."""
+"""`until_ms` if records of any time may be unseen."""
 OPEN_TRANSACTION: Final = "a transaction is open in"
 UNSEEN: Final = "struct<until_ms:bigint,why:string,is_open:boolean>"
 UNSEEN_BY_PARTITION: Final = f"array<{UNSEEN}>"
@@ -100,7 +100,7 @@ UNSEEN_BY_PARTITION: Final = f"array<{UNSEEN}>"
 
 
 class Unseen(NamedTuple):
-    """Why the audit may not see a partition's records that were written up to `until_ms`."""
+    """Why some of a partition's records may be unseen. They were written up to `until_ms`."""
 
     until_ms: int
     why: str
@@ -163,9 +163,9 @@ class AuditScope:
     def frame(self, spark: SparkSession, number: int = 0) -> DataFrame:
         """Return one row, which is joined to the records.
         `scope`: the `number` of the scope, if records are judged within several scopes.
-        `outcomes_unseen`: null if all outcomes are seen. `letters_unseen`: the latest unseen time
-        of all partitions of dead letters. `overdue_rules`: all rules since `overdue_known_ms`. The
-        last two are null if the rules are unknown.
+        `outcomes_unseen`: null if all outcomes are seen. `letters_unseen`: the Unseen with the
+        latest time among all partitions of dead letters. `overdue_rules`: the rules since
+        `overdue_known_ms`. The two overdue columns are null if the rules are unknown.
         """
         own, known = self.own, self.overdue_rules
         letters = [one for (topic, _), one in self.unseen.items() if topic == own.dead_letters]

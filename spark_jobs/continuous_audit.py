@@ -1,6 +1,7 @@
 """The continuous audit (`audit --follow`): one audit after the other, until it is stopped.
-Totals of all audits are stored with the results, published, and shown as metrics. Exit codes: 0 no
-violation, 2 violations, 1 error (docs/audit.md).
+If very many records are unread, they are read in *portions*, and judged after the last portion.
+Totals of all audits are stored with the results, written to a topic, and shown as metrics. Exit
+codes: 0 no violation, 2 violations, 1 error (docs/audit.md).
 """
 
 import json
@@ -237,7 +238,7 @@ class Gauges(Collector):
             ("lost_offsets", "Ingress offsets deleted before the audit read them.", totals.lost),
             (
                 "overdue",
-                "Pending records overdue by more than --max-lateness, or by a minute without it.",
+                "Records overdue by more than --max-lateness, or by a minute without this option.",
                 totals.overdue,
             ),
             (

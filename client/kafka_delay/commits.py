@@ -15,7 +15,7 @@ from kafka_delay.kafka import Partition, Place
 from kafka_delay.request import Receipt, Request
 
 MOST_UNDONE: Final = 1_000
-"""Largest number of undone records of a partition: neither handled nor stored for a retry."""
+"""Largest number of a partition's records that are neither handled nor stored for a retry."""
 MOST_REPEATED: Final = 10_000
 """Largest number of offsets from a partition's first undone record to the last one read.
 
@@ -183,7 +183,8 @@ def settle(
 ) -> None:
     """Store the retry requests, then commit the offsets.
 
-    After a crash in between, the failed records are read again, and may be retried twice.
+    After a crash between the two steps, the failed records are read again. They may be retried
+    twice.
 
     `look` checks that the topics still exist, or raises NoAnswer.
     Raises RetryNotStored, and the errors of `commit`.
@@ -201,9 +202,9 @@ def settle(
     if unstored:
         place, error = min(unstored.items())
         raise RetryNotStored(
-            f"{len(unstored)} failed records could not be sent back to the proxy, first {place}: "
-            f"{error}. Their offsets are not committed. Remove the cause, then start the consumer "
-            "again"
+            f"{len(unstored)} failed records could not be sent back to the proxy. The first is "
+            f"{place}: {error}. Their offsets are not committed. Remove the cause, then start the "
+            "consumer again"
         )
 
 

@@ -23,12 +23,15 @@ LOOK_EVERY_S: Final = 0.02
 POLL_AT_LEAST_EVERY_S: Final = 1.0
 SETTLE_EVERY_S: Final = 1.0
 TOPICS_EVERY_S: Final = 5.0
-"""Interval of checks for recreated topics. A commit needs one at most SETTLE_EVERY_S old."""
+"""Interval of checks for recreated topics. A commit needs a check in the last SETTLE_EVERY_S."""
 FINISH_WITHIN_S: Final = 10.0
 """Time limit of the last commit if no broker answers."""
 MOST_UNSETTLED: Final = 100
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Limit for records that wait for a handler, and for retry requests that are not stored yet."""
+"""Limit for the records that wait for a handler.
+
+Another limit of this size is for retry requests that are not stored yet.
+"""
 MOST_WAITING: Final = 100
 MOST_HELD_BYTES: Final = 4 * 1024 * 1024
 """Limit for a partition's failed records that wait for their next delivery attempt (`orderly`).
@@ -279,7 +282,7 @@ class ConsumerLoop:
             log.info("%s counts as handled, its exception is ignored: %r", record.read_from, error)
             self._backlog.handled(record.read_from)
         else:
-            log.info("%s failed after %s failures: %r", record.read_from, record.attempt, error)
+            log.info("%s failed (%s times before): %r", record.read_from, record.attempt, error)
             wait_s = self._plan.wait_s(record, failure)
             if wait_s is not None:
                 self._handling.suspend(replace(record, attempt=record.attempt + 1), wait_s)

@@ -97,7 +97,7 @@ class TransactionFailed(ClientError):
 class TransactionInDoubt(TransactionFailed):
     """The broker has not confirmed a commit, so its result is unknown.
 
-    Records with ids may be sent again, because they replace the earlier ones.
+    Records with ids may be sent again, because they replace the records with the same ids.
     The next transaction first asks for the result, and raises this error while it is unknown.
     """
 

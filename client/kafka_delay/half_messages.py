@@ -1,5 +1,7 @@
-"""Half messages: records that are delivered only if the producer's own transaction commits.
+"""Half messages: records that are delivered only if the producer's local transaction commits.
 
+A local transaction is a function of your program, for example a transaction in your database. If
+its result is missing, the proxy asks for it with a record, the *check-back*.
 The producer works like RocketMQ's TransactionMQProducer (docs/guide.md#half-messages).
 """
 
@@ -363,7 +365,7 @@ def check_back(key: bytes | None, value: bytes | None, headers: WireHeaders) -> 
 
 
 def half_of(key: bytes | None, value: bytes | None, headers: WireHeaders) -> HalfMessage:
-    """Return the half message of a prepare or a check-back."""
+    """Return the half message from its own record, or from a check-back."""
     asked = dict(headers)
     topic, check = asked.get(protocol.TOPIC), asked.get(protocol.CHECK)
     return HalfMessage(

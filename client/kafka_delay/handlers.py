@@ -34,7 +34,7 @@ KeyOf: TypeAlias = Callable[[Received], Hashable]
 Result: TypeAlias = tuple[Received, BaseException | None]
 """A record whose handler has ended, and the exception.
 
-A failed record keeps its key until it is released or suspended.
+After a failure, call `release` or `suspend`. Until then no other record of its key begins.
 """
 
 log = logging.getLogger("kafka_delay")
@@ -55,7 +55,7 @@ class Job:
     """The time at which a suspended job may begin."""
     started_s: float = 0.0
     is_dropped: bool = False
-    """Whether the partition was revoked. Then only an error that ends the consumer counts."""
+    """Whether the partition was revoked. Then only an error that ends the consumer is reported."""
 
     @property
     def partition(self) -> Partition:
@@ -92,9 +92,9 @@ class Handling:
     """The records that were read: queued, suspended, at work, or ended. Thread-safe.
 
     Records are handled in the order of reading.
-    A suspended record has failed, and waits for its next delivery attempt (`orderly` only). It
-    keeps its key until then, and is handled before all other records.
-    A record queued behind another one of its key does not count as waiting. Otherwise the records
+    A suspended record has failed, and waits for its next delivery attempt (orderly mode only).
+    Until then the other records of its key wait, too. When it may begin, it goes first.
+    A record queued behind another of its key does not count as waiting. Otherwise the records
     of one key could stop the reading of all other keys.
     No handler begins while `may_begin` returns False.
     """
@@ -123,7 +123,7 @@ class Handling:
         self._added = self._put_first = 0
         self.waiting_bytes = 0
         self.behind = 0
-        """Number of jobs queued behind a job of their key, unless that one is suspended."""
+        """Number of jobs queued behind the first job of their key, unless that one is suspended."""
         self.held_bytes = Counter[Partition]()
         """Bytes of suspended jobs, and of jobs queued behind a job of their key."""
         self._is_over = False
@@ -131,7 +131,7 @@ class Handling:
         """`_moved_s`: when a handler last began or ended, or no record waited. `_said_s`: when a
         log line last said that `_moved_s` was long ago."""
         self._idle_since_s: float | None = None
-        """When records became ready and no handler was at work. None if this is not so now."""
+        """Since when records are ready, and no handler is at work. None if it is not so now."""
 
     @property
     def waiting(self) -> int:
@@ -318,7 +318,7 @@ class Handling:
                     self._queues[key] = queue
 
     def _enqueued(self, job: Job, queue: deque[Job]) -> None:
-        """Count the job that was added to a queue. If it is the only one there, it is ready."""
+        """Count the job that was added to a queue. If the queue has no other job, it is ready."""
         if len(queue) > 1:
             self.behind += queue[0] not in self._suspended
             self._hold(job, 1)
@@ -347,8 +347,8 @@ class Handling:
     def _are_few(self) -> bool:
         """Return whether so few records wait that handlers will soon be idle.
 
-        Records queued behind their key can keep one handler busy. So they count, too, if all other
-        handlers are busy.
+        Records queued behind another record of their key can keep one handler busy. So they count,
+        too, while at most one handler is free.
         """
         feeds_all = len(self._at_work) >= self._parallel - 1
         return len(self._ready) + (self.behind if feeds_all else 0) <= FEW_WAITING

@@ -1,7 +1,8 @@
 """A producer of requests, with a future for each record.
 
 One thread of each writer polls. `write` never polls, so callbacks may write. Callbacks may not
-flush or commit, because a nested poll aborts the process (confluent-kafka-python issue 457).
+flush or commit. Both calls poll, and a nested poll aborts the process (confluent-kafka-python issue
+457).
 """
 
 import logging
@@ -30,7 +31,7 @@ FOREVER: Final = -1.0
 
 log = logging.getLogger("kafka_delay")
 _here = threading.local()
-"""Marks threads while they run a callback. A thread that flushes or commits runs some, too."""
+"""Marks threads while they run a callback. Threads that flush or commit run callbacks, too."""
 
 
 class IngressWriter:

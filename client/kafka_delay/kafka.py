@@ -35,7 +35,7 @@ REACH: Final = "Check that the brokers in bootstrap.servers can be reached"
 _read_headers = methodcaller("headers")
 """Return a message's headers. Raises if a name is not UTF-8.
 
-After `message.headers()`, the interpreter would raise the error only in some later call.
+A direct call of `message.headers()` would raise the error only in some later call.
 """
 
 
@@ -109,7 +109,7 @@ def consumer_settings(given: Settings, group: str) -> dict[str, Any]:
     """
     _need_brokers(given)
     fixed = {
-        "group.id": (group, "the group is an argument of its own"),
+        "group.id": (group, "give the group in the argument `group`"),
         "isolation.level": (
             "read_committed",
             "otherwise records of aborted transactions would be handled",

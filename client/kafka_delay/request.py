@@ -25,7 +25,7 @@ Instant: TypeAlias = datetime | int | str
 """An aware datetime, epoch milliseconds, or RFC 3339 text with a zone."""
 
 BY_KEY: Final = -1
-"""The partition of a record that the producer places by its key."""
+"""In place of a partition: the producer chooses the partition by the record's key."""
 UNKNOWN: Final = -1
 """An offset that the broker did not report."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -98,7 +98,7 @@ class Receipt(NamedTuple):
     timestamp_ms: int
     """The timestamp from which delays count, in epoch milliseconds, or -1 if there is none."""
     key: bytes | None = None
-    """The record's key in the ingress, the proof of a recall."""
+    """The record's key in the ingress. A recall needs it as proof."""
 
     @property
     def origin(self) -> str:

@@ -26,9 +26,9 @@ MOST_DIGITS: Final = 18
 LONGEST_EXCEPTION: Final = 1_000
 """Limit of characters in the header `retry-exception`."""
 SHORTEST_KEY: Final = 16
-"""Least number of bytes in a signing key."""
+"""Smallest number of bytes in a signing key."""
 BY_PATTERN: Final = "^"
-"""First character of a regular expression for topics in librdkafka."""
+"""For librdkafka, a topic name that begins with this character is a regular expression."""
 SIGNED: Final = re.compile(rb"(?P<failures>[0-9]{1,9}) (?P<mac>[0-9a-f]{64})")
 
 SigningKey: TypeAlias = str | bytes | Sequence[str | bytes | None]
@@ -81,7 +81,7 @@ class DeadLetter(Exception):
 class RetryLater(Exception):
     """Raised by a handler to retry its record after `delay`: a timedelta, or text such as `5m`.
 
-    The call of the handler counts as a failure, like after any other exception.
+    The record counts as failed, as after any other exception.
     With a delay beyond the proxy's `max_delay`, the record becomes a dead letter of the proxy.
     Raises RequestRefused if the delay is unreadable.
     """
@@ -109,7 +109,7 @@ class Failure(NamedTuple):
 
 
 class FailureRules:
-    """Rules for exceptions by class. The most specific class counts.
+    """Rules for exceptions by class. If several classes match, the most specific one applies.
 
     Raises ConfigRefused for a class in two lists.
     """
@@ -143,7 +143,7 @@ class FailureRules:
 
 
 def orderly_delays_ms(orderly: object, delays: object) -> Sequence[int]:
-    """Return the delays of the orderly mode in milliseconds, or none without it.
+    """Return the delays of the orderly mode in milliseconds. They are empty without this mode.
 
     Raises ConfigRefused.
     """
@@ -196,7 +196,7 @@ class Signer:
         key: bytes | None,
         value: bytes | None,
     ) -> bool:
-        """Return whether a key made the signature. `failures` is None for a replayed letter."""
+        """Return whether one of the keys signed. `failures` is None for a replayed dead letter."""
         found = SIGNED.fullmatch(signature)
         if found is None or failures not in {None, int(found["failures"])}:
             return False
@@ -233,7 +233,7 @@ class RetryPlan:
     def received(self, message: Message) -> tuple[Received, str | None]:
         """Return a message's record, and the reason why no handler may get it, or None.
 
-        Retry headers count only in the retry topic. In other topics they come from other groups.
+        Retry headers are read only in the retry topic. In other topics other groups wrote them.
         """
         read_from = place_of(message)
         headers: WireHeaders = []

@@ -46,7 +46,7 @@ log = logging.getLogger("kafka_delay")
 
 
 class _Consumer(ABC, Generic[HandlerT]):
-    """The options of both consumers, and their runs."""
+    """The options of both consumers, and the code that runs them."""
 
     def __init__(
         self,
@@ -176,12 +176,12 @@ class RetryConsumer(_Consumer[Handler]):
     - `parallel`: the number of threads that run handlers (1). Records with equal keys are handled
       in order.
     - `handler_timeout`: a timedelta or text (15 minutes). After this time a handler has failed, but
-      its thread may still run. It may run beside the next call for the same record or key.
+      its thread may still run, even beside the next call for the same record or key.
     - `max_hanging`: the number of handlers that may run beyond their timeout (10). If there are
       more, `run` raises HandlersHang.
     - `orderly`: keep a failed record and try it again (docs/client.md#in-order-whatever-fails).
       Other records with its key wait. Long delays may pause a busy partition.
-    - `orderly_delays`: the delays of this mode, such as `1s 5s 1m`. The last one repeats.
+    - `orderly_delays`: the delays of `orderly`, such as `1s 5s 1m`. The last one repeats.
       The default is `1s 5s 10s 30s 1m 2m` and so on to `2h`.
     - `signing_key`: a key that all members of the group share. It signs retries. Retries without a
       valid signature become dead letters. To change keys, give a list: the first key signs, each
@@ -218,9 +218,9 @@ class AsyncRetryConsumer(_Consumer[AsyncHandler]):
     A thread polls, so the consumer keeps its partitions while the loop is busy.
     A handler beyond `handler_timeout` is cancelled. It may ignore this, and still run.
     If other code cancels a task that a handler awaits, the handler fails (AwaitedWasCancelled).
-    A handler that blocks the loop blocks all others. If no other handler begins for a
-    `handler_timeout` (at least 10 s) after it timed out, the consumer leaves its group, and `run`
-    raises HandlersHang.
+    A handler that blocks the loop blocks all others. After it has timed out, the consumer waits for
+    a further `handler_timeout` (at least 10 s). If no other handler has begun by then, the consumer
+    leaves its group, and `run` raises HandlersHang.
     """
 
     async def run(self) -> None:

@@ -39,7 +39,7 @@ class Transactions:
         """Commit the records written in the block, or abort if the block raises.
 
         Raises TransactionFailed, ProducerFenced or ConfigRefused.
-        Raises TransactionInDoubt for this transaction or the transaction before.
+        Raises TransactionInDoubt for this transaction or the previous one.
         """
         self._writer.refuse_in_callback("a transaction")
         if not self._writer.transactional_id:
@@ -84,7 +84,7 @@ class Transactions:
                     raise
                 log.warning("the transaction whose result was unknown is aborted: %s", error)
         if self._is_aborting:
-            what = "the transaction before was not aborted"
+            what = "the previous transaction was not aborted"
             try:
                 self._insist(self._producer.abort_transaction, what)
             except TransactionInDoubt as error:

@@ -42,7 +42,7 @@ CHECK_BACKS: Final[Schema] = {
     "headers_hash": "bigint",
     "stamps": "string",
 }
-"""A check-back, and the half message in it. `stamps`: the names of its `timer-` headers."""
+"""A check-back, which repeats a half message. `stamps`: the names of its `timer-` headers."""
 ENDS: Final[Schema] = {
     "partition": "int",
     "offset": "bigint",
@@ -221,7 +221,7 @@ PLACE: Final = ("partition", "offset")
 NOT_COMPARED: Final = ("target_key",)
 """Columns that histories leave out, because only the fingerprints of their values are compared."""
 KINDS_OF_END: Final = {"delivery": "deliveries", "outcome": "outcomes", "letter": "letters"}
-"""For each kind of end: the column of the earliest end, and the column of their number."""
+"""For each kind of end: the column of the earliest end, and the column with the number of ends."""
 
 
 def record_histories(requests: DataFrame, ends: DataFrame) -> DataFrame:
@@ -262,14 +262,14 @@ def _by_place(ends: DataFrame) -> DataFrame:
 
 
 # A move that takes a pending record's place continues the record, as a hop does. A move that comes
-# too late says `missed` and changes nothing (docs/exactly-once.md#moved-records).
+# too late gets the outcome `missed` and changes nothing (docs/exactly-once.md#moved-records).
 
 IS_MOVE: Final = """
 coalesce(request.kind IN ('record', 'refused') AND request.moved_due_ms IS NOT NULL, false)
 """
 """SQL: whether a record is a move, even if it became a dead letter."""
 MISSED_ITS_PLACE: Final = f"({IS_MOVE} AND coalesce(outcome.end = 'missed', false))"
-"""SQL: whether a move says that it came too late."""
+"""SQL: whether the record is a move, and its outcome says that it came too late."""
 MOVED: Final = "moved"
 WAS_MOVED: Final = f"""
 coalesce(outcome.end IN ('replaced', 'requeued') AND outcome.detail = '{MOVED}', false)

@@ -1,6 +1,6 @@
 """The table of records that earlier audits left open, with their ends.
-An audit reads only rows that are due for review, share an id with other read rows or new records,
-or are named by a new record or end.
+An audit reads a row only in these cases: its review is due, it shares an id with a new record or
+with another row that is read, or a new record or end names it.
 """
 
 from typing import Final, NamedTuple
@@ -23,7 +23,7 @@ from spark_jobs.tables import Tables
 TABLE: Final = "open"
 ALWAYS: Final = -(2**62)
 NEVER: Final = 2**62
-"""Values of `review_ms`. A value below ALWAYS marks a row that a portion added, not judged yet."""
+"""Values of `review_ms`. A value below ALWAYS marks a row that was read, but not judged yet."""
 _REQUEST: Final = {name: kind for name, kind in REQUESTS.items() if name not in PLACE}
 _END: Final = {name: kind for name, kind in ENDS.items() if name not in PLACE}
 OPEN: Final[Schema] = {
@@ -175,7 +175,7 @@ class OpenRecords:
         return self._tables.read(TABLE, OPEN, version)
 
     def go_back(self, version: int | None) -> None:
-        """Undo the changes of an unfinished audit; None: delete all rows."""
+        """Undo an unfinished audit: return to this version of the table. None: delete all rows."""
         if version is None and self._tables.has(TABLE):
             self._tables.delete(TABLE, "true")
         elif version is not None and self.version != version:

@@ -1,5 +1,6 @@
 """The audits' progress, and the reader of all inputs of an audit.
-It reads the topics in the order that `kafka.snapshot` explains.
+The reader reads the topics in the order that `kafka.snapshot` explains. If very many records are
+unread, it reads only a *portion*, which a later audit judges.
 """
 
 from collections import Counter
@@ -47,7 +48,7 @@ from spark_jobs.runtime.session import size_shuffles
 # The audits' progress, and the state of each ingress partition in this audit.
 
 MOST_AHEAD: Final = 1_000_000
-"""With `settled_only`, an audit reads this many offsets beyond the proxy's to find successors."""
+"""With `settled_only`, the audit reads this far beyond the proxy's position to find successors."""
 
 
 class Span(NamedTuple):
@@ -94,7 +95,9 @@ class ReadSoFar:
     lost: Numbers = field(default_factory=dict)
     """Latest time (epoch ms) of records that were deleted unread, by topic and partition."""
     judged: Numbers | None = None
-    """By partition, the first offset that a portion has read and no audit has judged, or None."""
+    """By partition, the first offset that a portion has read and no audit has judged.
+    None if no portion waits for its verdicts.
+    """
     version: Literal[8] = 8
 
     @property
@@ -231,7 +234,8 @@ def unread(ranges: Iterable[Range], read: Mapping[Place, int]) -> list[Range]:
 
 
 def unread_ends(taken: Snapshot, before: ReadSoFar) -> list[EndRange]:
-    """Return the unread part of the topics with ends. Raises `NotOurs` if a topic became shorter.
+    """Return the unread ranges of targets, dead letters and outcomes.
+    Raises `NotOurs` if a topic became shorter.
     Records that were deleted after an audit read them are no loss. A recreated topic is read from
     its beginning.
     """
@@ -245,8 +249,8 @@ def unread_ends(taken: Snapshot, before: ReadSoFar) -> list[EndRange]:
             continue
         if end < read_to:
             raise NotOurs(
-                f"{topic}, partition {partition}, ends at {end}; an earlier audit had read it up "
-                f"to {read_to}: it was created anew, or lost records.",
+                f"{topic}, partition {partition}, ends at {end}, but an earlier audit had read "
+                f"up to {read_to}. The topic was created anew, or lost records.",
                 BEGIN_ANEW,
             )
         lost_ms = before.lost.get(one.range.place)
@@ -290,7 +294,7 @@ def read_so_far(
 
 MOST_TARGETS: Final = 100_000
 MOST_COUNTS: Final = 256
-"""Control totals are counted by the partition number modulo this, to limit their number."""
+"""Control totals are counted by the partition number modulo this number, so that they are few."""
 
 
 class PartitionTotal(NamedTuple):
@@ -303,7 +307,7 @@ class PartitionTotal(NamedTuple):
 
 
 class ControlTotal:
-    """The control total: each ingress record that was read got a verdict, or was skipped.
+    """A check of numbers: each ingress record that was read got a verdict, or was skipped.
     Spark counts the records that it reads, and later the verdicts in the written table. If the
     counts differ, rows were lost, for example because workers do not share the output folder.
     """
@@ -341,8 +345,8 @@ class ControlTotal:
         for one in found:
             if one.read != one.verdicts + one.skipped:
                 raise ResultsRefused(
-                    f"The control totals do not balance: of ingress partition "
-                    f"{one.partition} {one.read} records were read, {one.verdicts} have a verdict "
+                    f"The control totals do not balance: in ingress partition {one.partition}, "
+                    f"{one.read} records were read, {one.verdicts} have a verdict "
                     f"and {one.skipped} were skipped.",
                     "Do all workers share the folder of --output? If they do, run the audit again.",
                 )

@@ -1,4 +1,4 @@
-"""Connection settings for Kafka, and questions to the broker beside Spark."""
+"""Connection settings for Kafka, and questions that the audit asks the broker without Spark."""
 
 import json
 import logging
@@ -90,7 +90,9 @@ def kafka_settings(bootstrap: str, pairs: Iterable[str] = ()) -> KafkaSettings:
 
 
 def _from_environment() -> dict[str, str]:
-    """Read the settings that `kafka-delay-proxy audit` passes on, to hide passwords."""
+    """Read the settings that `kafka-delay-proxy audit` passes on in the environment.
+    There other users of the machine cannot read passwords.
+    """
     try:
         found = json.loads(os.environ.get(VARIABLE) or "{}")
     except ValueError:
@@ -181,7 +183,7 @@ ASK_TIMEOUT_S: Final = 15.0
 SILENT_ASKS: Final = 12
 """A reader fails if it gets no record in this many waits in a row, each of ASK_TIMEOUT_S."""
 SURE_ASKS: Final = 2
-"""After this many such waits, another client asks whether the broker answers.
+"""After this many waits without a record, another client asks whether the broker answers.
 The reader's own client answers no question while it unpacks a large batch, which takes long on a
 busy machine.
 """
@@ -264,7 +266,7 @@ class Broker:
         return found
 
     def compacted(self, topics: Sequence[str]) -> set[str]:
-        """Return the compacted topics. Topics whose settings may not be read are left out."""
+        """Return the compacted topics. Topics whose settings the user may not read are left out."""
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         found = set()
         for first in range(0, len(asked), AT_ONCE):

@@ -29,9 +29,9 @@ from spark_jobs.runtime.errors import (
 
 VERSIONS: Final = (1, 2, 3, 4)
 """Versions of committed metadata.
-2: the watermark was set back. Records beyond it need no end until it has passed them again.
-3: some moves have missed. Their outcomes say `missed`. 4: a purge is active. The outcomes of the
-purged records name it.
+2: the watermark was set back. Records beyond the watermark need no end until it has passed them
+again. 3: some moves came too late. Their outcomes say `missed`. 4: a purge is active. The outcomes
+of the purged records name the purge.
 """
 LAST_OFFSET: Final = 2**63 - 1
 """The cursor if all entries at the watermark's time have ended."""
@@ -261,7 +261,7 @@ def committed_positions(
         if one.topic_id not in (None, topic_id):
             raise NotOurs(
                 f"The committed offset {one.next_offset} of partition {one.partition} belongs to a "
-                f"topic {topic} with id {one.topic_id}; the one there now has id {topic_id}: it "
+                f"topic {topic} with id {one.topic_id}. The topic there now has id {topic_id}: it "
                 "was deleted and created anew.",
                 "The old topic's records can no longer be audited.",
             )
@@ -363,8 +363,8 @@ def with_earlier_policies(
 
 def first_timestamps(broker: Broker, starts: Mapping[Place, int]) -> dict[Place, int]:
     """Return the broker's time of the first committed record from these offsets on.
-    Records before these offsets are older than that. If the first record has a producer's own
-    timestamp, which proves nothing, the partition is left out.
+    Records before these offsets are older than this time. If the first record has a producer's
+    own timestamp, which proves nothing, the partition is left out.
     """
     found = {}
     for place, message in broker.first_messages(starts).items():
@@ -380,7 +380,7 @@ def first_timestamps(broker: Broker, starts: Mapping[Place, int]) -> dict[Place,
 #   1. Read the committed positions, once no commit is in progress.
 #   2. Ask for the ends of targets, dead letters and outcomes.
 #   3. Wait until all transactions with records below these ends are committed or aborted.
-#   4. Do the same for the ingress.
+#   4. Do steps 2 and 3 for the ingress.
 # Then all successors of rewritten records are visible. If a record has ended according to the
 # positions, its end is visible, too.
 
@@ -471,11 +471,11 @@ def take_snapshot(
     selection: Selection = ALL,
     wait_s: float | None = None,
 ) -> Snapshot:
-    """Take steps 2 to 4 for these target topics, which must exist. `state` is step 1.
+    """Take steps 2 to 4 for these target topics, which must exist. `state` is the result of step 1.
     If a transaction stays open for `wait_s` (SETTLED_WITHIN_S), its partition is read only up to
     this transaction.
     Raises `RangeRefused` if no record is selected. Raises `IngressGrew` if partitions were added
-    since step 1. Otherwise, ends in the new partitions would seem to have no record.
+    since step 1, because ends of records in the new partitions would seem to have no record.
     """
     wait_s = SETTLED_WITHIN_S if wait_s is None else wait_s
     own, partitions = state.own, broker.topics()

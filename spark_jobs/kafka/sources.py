@@ -29,7 +29,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class LargeRecords:
-    """The large records in an audit. `search` finds them. Without it none is known."""
+    """The large records in an audit. `search` finds them. Before a search none is known."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Place, int], Row] = {}
@@ -129,7 +129,7 @@ COMMITTED: Final = {
 """Settings of Spark's reader.
 If a range ends with a transaction's marker, the reader asks for one record more. By default the
 broker then waits up to 500 ms for such a record. Before each poll Spark asks the broker twice for
-the end of the log. So a poll gives up to 10,000 records here, instead of 500.
+the end of the log. To save polls, each poll returns up to 10,000 records instead of 500.
 """
 
 BATCH_BY_BATCH: Final = {"kafka.max.partition.fetch.bytes": "1", "kafka.fetch.max.bytes": "1"}
@@ -181,7 +181,7 @@ def _apart(
     ranges: Iterable[Range], unreadable: Unreadable, large: LargeRecords
 ) -> tuple[list[Range], list[Range]]:
     """Cut out skipped offsets and large records. Return the pieces far from them and the near ones.
-    Near are the NEAR offsets before such a place.
+    The NEAR offsets before a skipped batch or large record are near, all others are far.
     """
     far, near = list[Range](), list[Range]()
     for one in ranges:
@@ -207,7 +207,9 @@ def _left(one: Range, cut: Iterable[OffsetRange]) -> Iterator[Range]:
 
 
 def _one_of_each_partition(pieces: Iterable[Range]) -> list[list[Range]]:
-    """Return groups of pieces. Spark reads one range of a partition, so a group has at most one."""
+    """Return groups of pieces, with at most one piece of each partition.
+    In one query Spark reads only one range of a partition.
+    """
     by_place: dict[Place, list[Range]] = {}
     for piece in pieces:
         by_place.setdefault(piece.place, []).append(piece)

@@ -151,7 +151,7 @@ def hop_key(record_key: bytes, text: bytes) -> tuple[str, bytes]:
     secret = bytes.fromhex(text.decode())
     digest = sha256(secret).hexdigest()[:DIGEST_DIGITS]
     if record_key != f"{KEY_PREFIX}{digest}".encode():
-        raise ValueError("it is another key's")
+        raise ValueError("the record's key has the digest of another secret")
     return digest, secret
 
 

@@ -1,7 +1,7 @@
 """Headers of other schedulers, translated to ours by the tables of docs/aliases.md.
 The translations are added behind the record's own headers. If a record has one of our headers, that
 header wins over other schedulers' headers with the same purpose. For policies without aliases no
-step is added. In the SQL `has`, `raw` and `text` look up a header by name.
+step is added. In the SQL, `has`, `raw` and `text` look up a header by name.
 """
 
 from collections.abc import Collection
@@ -289,7 +289,7 @@ UNCHANGED: Final = (
 
 def translation(named: Collection[str]) -> list[list[str]]:
     """Return the selects that add the headers for these aliases to a record.
-    An alias counts if the record's `policy` names it. `alias_code`: why a record is refused.
+    An alias applies if the record's `policy` names it. `alias_code`: why a record is refused.
     `raw_letter_hash`: the letter hash before the translation, if it differs.
     """
     aliases = [name for name in ALIASES if name in named]

@@ -1,6 +1,6 @@
 """The request of each ingress record: the audit's own reading of docs/guide.md.
 Each step is one select in SQL, so nothing is computed twice. For plain records, conditions skip the
-expensive parts. In the SQL `has`, `raw` and `text` look up one of our headers.
+expensive parts. In the SQL, `has(x)`, `raw(x)` and `text(x)` look up `timer-x`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -52,7 +52,7 @@ CONTROLS: Final = (*TAKE_BACK, *DECISIONS)
 KINDS: Final = (RECORD, names.PREPARE, *DECISIONS, *TAKE_BACK, REFUSED)
 
 CHECKS: Final = "struct<topic:string,first_ms:bigint,interval_ms:bigint,most:bigint>"
-"""Topic of check-backs, time of the first one, interval, and how many there are at most."""
+"""Topic of check-backs, time of the first one, interval, and their largest number."""
 PLACE: Final = ("partition", "offset", "timestamp_ms")
 LONGEST_ID_BYTES: Final = 256
 FIRST_MS: Final = 0
@@ -186,8 +186,9 @@ def _is_allowed(topic: str) -> str:
 
 def _target_code(topic: str, is_served: str) -> str:
     """Return SQL of the reason why a topic cannot be a target. `topic` is null if none is named.
-    `is_served`: whether the consumer group is allowed, if the proxy names the topic after a group;
-    else null. Such a topic is reserved only if it matches the policy's `marks`.
+    `is_served`: null, unless the proxy names the topic after a consumer group. Then: whether the
+    group is allowed. A topic named after a group is reserved only if it matches the policy's
+    `marks`.
     """
     is_reserved = f"""
       NOT array_contains(policy.named, {topic}) AND (
@@ -249,7 +250,9 @@ _TIME: Final = {
       CASE WHEN is_given_up THEN NULL WHEN has(deliver-at) THEN text(deliver-at)
         WHEN has(delay) THEN text(delay) ELSE text(level) END""",
 }
-"""The header whose time counts. Null for a retry after the last attempt, which is due at once."""
+"""Name and text of the header that gives the time.
+Both are null for a retry after the last attempt, which is due at once.
+"""
 _ASKED_MS: Final = f"""
 CASE WHEN time_name = '{_AT}' THEN coalesce(time_number, {rfc_3339_ms("time_text")})
   WHEN time_name = '{_DELAY}'
@@ -274,7 +277,7 @@ IF(has(hop-not-before), least({digits("text(hop-not-before)")},
 """
 """The not-before time, at most max_delay_ms (or LONGEST_HOP_MS) after the record was written."""
 _FIRES_MS: Final = f"least(asked_wanted_ms, {_after('policy.roll_after_ms')})"
-"""A record fires at its time. If retention would delete it before, it fires earlier, and rolls."""
+"""A record fires at its time. If retention would delete it first, it fires earlier and rolls."""
 _IMMUNITY_MS: Final = delay_ms("text(check-immunity)")
 _FIRST_CHECK_MS: Final = f"""
 (greatest(timestamp_ms, 0) + least(coalesce({_IMMUNITY_MS}, policy.immunity_ms),
@@ -307,7 +310,7 @@ coalesce(IF(is_blurred IS NULL, 'record-unreadable', NULL), alias_code,
     IF(asked_kind = '{names.PREPARE}', {_CHECK_CODE}, NULL)), NULL))
 """
 
-# The answers: all columns of PARSED. A column is null if a kind does not have it.
+# The answers: all columns of PARSED. A column is null for other kinds of records.
 
 _IS_ENTRY: Final = f"kind IN ('{RECORD}', '{names.PREPARE}')"
 _GOES_ON: Final = f"kind IN ('{RECORD}', '{REFUSED}') AND own_hop IS NOT NULL"

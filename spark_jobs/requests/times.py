@@ -51,7 +51,9 @@ def worded_delay_ms(text: str) -> str:
 
 
 def level_ms(level: str, levels_ms: str) -> str:
-    """Return SQL of the delay for a level. 0 is no delay. A level that is too high is the last."""
+    """Return SQL of the delay for a level. Level 0 is no delay.
+    A level above the highest one means the highest one.
+    """
     highest = f"size({levels_ms})"
     return f"""
       CASE WHEN {level} = 0 THEN CAST(0 AS bigint)

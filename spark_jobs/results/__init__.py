@@ -1,3 +1,3 @@
 """Results of an audit: tables, figures, report, input of the next audit, and questions.
-May use `verdicts` and its rooms. Begin with `result_tables`.
+May use `verdicts` and the rooms that `verdicts` uses. Begin with `result_tables`.
 """

@@ -17,8 +17,8 @@ AUDITS: Final[Mapping[str, str]] = {
     "report": "`report.html`",
 }
 VERDICTS: Final[Mapping[str, str]] = {
-    "partition": "partition of the ingress record; null for an end without one",
-    "offset": "offset of the ingress record; null for an end without one",
+    "partition": "partition of the ingress record; null for an end without a record",
+    "offset": "offset of the ingress record; null for an end without a record",
     "verdict": "the verdict",
     "is_violation": "whether the verdict is a violation",
     "detail": "the sentence of the verdict",
@@ -30,8 +30,8 @@ VERDICTS: Final[Mapping[str, str]] = {
     "due_ms": "the requested due",
     "timestamp_ms": "the record's timestamp",
     "delivered_ms": "arrival in the target",
-    "lateness_ms": "time from its due to its delivery; from the writing of the record, its move or"
-    " its commit, if that was later than the due",
+    "lateness_ms": "time from the due to the delivery; if the record, its move or its commit was"
+    " written after the due, time from that writing",
     "overdue_ms": "time since the due of a record that has not ended",
     "ended_ms": "the time of the record at `at_offset`",
     "is_late": "whether it is later than `--max-lateness`, or than a minute without this option",
@@ -47,16 +47,16 @@ SUMMARY: Final[Mapping[str, str]] = {
     "result": "`held`, `violated` or `held as far as could be judged`",
     "verdicts": "counts by verdict; a continued audit counts new verdicts, and all pending records",
     "violations": "the number of violations",
-    "violations_by": "counts by verdict",
+    "violations_by": "violations by verdict",
     "not_judged": "records that could not be judged, by reason",
     "lateness_ms": "`p50`, `p99` and `max` of deliveries",
     "late": "delivered records later than `--max-lateness`, or than a minute without this option",
-    "overdue": "pending records overdue by more than `--max-lateness`, or by a minute without it",
+    "overdue": "records overdue by more than `--max-lateness`, or by a minute without this option",
     "believed": "dead letters whose reason no topic shows",
     "times": "deliveries whose time is `attested` by the broker or `claimed` by the proxy",
     "ingress": "the ingress topic",
-    "control": "by `partition`, records `read`, `skipped`, and with `verdicts`; unless the last two"
-    " add up to `read`, the exit code is 1",
+    "control": "by `partition`: records `read`, with `verdicts`, and `skipped`; if the last"
+    " two do not add up to `read`, the exit code is 1",
     "not_read": "topics that were not read",
     "ranges": "by partition `start`, `end`, `next_offset`, `watermark_ms`, `log_start`, `log_end`",
     "unverifiable": "deleted ranges: `partition`, `start`, `end`, `why`",

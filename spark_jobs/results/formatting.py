@@ -38,7 +38,7 @@ def milliseconds(duration_ms: float | None) -> str:
 
 
 def moment(at_ms: int) -> str:
-    """Format epoch ms as `2026-01-01 09:00:00.250 UTC`; beyond the calendar as a number."""
+    """Format epoch ms as `2026-01-01 09:00:00.250 UTC`, or as a number if no date has this time."""
     try:
         at = datetime.fromtimestamp(at_ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):

@@ -64,7 +64,7 @@ def _charts(seen: Timeline | None) -> dict[str, Any]:
 
 
 def _shown(value: object) -> object:
-    """Return the value. Text is escaped, because it could reverse the letters beside it."""
+    """Return the value. In text, characters that would reverse nearby letters are escaped."""
     is_text = isinstance(value, str) and not hasattr(value, "__html__")
     return plain_lines(value) if is_text else value
 

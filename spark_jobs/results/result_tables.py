@@ -125,7 +125,7 @@ def hash_of(sums: Iterable[Row]) -> TableHash:
 
 
 # Two Delta tables: verdicts and violations. The first columns (AUDIT) name the audit that wrote the
-# row. The newest verdict of a record counts. A violation also has commands that show its records.
+# row. The newest verdict of a record is valid. A violation also has commands that show its records.
 
 VERDICTS_TABLE: Final = "verdicts"
 VIOLATIONS_TABLE: Final = "violations"

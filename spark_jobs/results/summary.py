@@ -49,7 +49,7 @@ class Lateness(NamedTuple):
 
 
 def lateness(verdicts: DataFrame, step: Column) -> Lateness:
-    """Return the lateness of VERDICTS, with one query. `step`: the number of a record's step."""
+    """Return the lateness of VERDICTS, with one query. `step`: the number of a time step."""
     late = verdicts.where("lateness_ms IS NOT NULL").select(
         f.expr(f"verdict IN {quoted(ARRIVED)}").alias("has_arrived"),
         "target",
@@ -297,7 +297,7 @@ class History:
         return self.audits.where("read IS NOT NULL").select("audit", "read", "open_version")
 
     def add(self, made: dict[str, Any]) -> None:
-        """Add an audit (a row of AUDITS) whose tables are written. From then on it exists."""
+        """Add the row of AUDITS for an audit whose tables are written. Then the audit exists."""
         self.tables.append(TABLE, local_rows(self._spark, [made], AUDITS).coalesce(1))
         folder = self.place.folder
         if folder and made["result"] != PORTION:
@@ -318,7 +318,9 @@ def row_of(
     before: MadeAudit | None,
     repeat_inputs: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the row of AUDITS of an audit that no other audit continues."""
+    """Return the row of AUDITS for an audit.
+    No other audit can continue it, unless the columns of `gone_on_from` are added.
+    """
     return {
         "audit": name,
         "at_ms": summary.audited.at_ms,

@@ -29,12 +29,12 @@ TIMES: Final = {
     "wrong": "IF(is_violation, coalesce(greatest(due_ms, timestamp_ms), ended_ms), NULL)",
 }
 """SQL of the times of a record, epoch ms.
-`due`: of a delivered record. A record is pending from `written` to `ended`. These two are null for
-a record that is not pending and has no visible end. `wrong`: when a violation was due, or when its
-end was written.
+`due`: the due of a delivered record. A record is pending from `written` to `ended`. These two are
+null for a record that is not pending and has no visible end. `wrong`: when a violation was due, or
+when its end was written.
 """
 _COUNTED: Final = ("+", "-", "-due")
-"""Names that a count by verdict has besides verdicts.
+"""Names that the counts have besides the verdicts of violations.
 They stand for written records, for records that ended without delivery, and for deliveries.
 """
 _EVENTS: Final = ("written, '+'", "ended, IF(due IS NULL, '-', '-due')", "wrong, verdict")
@@ -52,7 +52,7 @@ class Axis(NamedTuple):
         return self.first_ms + self.steps * self.step_ms
 
     def step_of(self, at_ms: str) -> Column:
-        """Return `step`, the number of a time's step. Earlier times count in the first step."""
+        """Return `step`, the number of a time's step. Earlier times belong to the first step."""
         step = f.floor((f.col(at_ms) - f.lit(self.first_ms)) / f.lit(self.step_ms))
         return f.when(step < 0, f.lit(0)).otherwise(step.cast("int")).alias("step")
 
@@ -69,7 +69,7 @@ class Timeline(NamedTuple):
 
 
 def timed(verdicts: DataFrame, at_ms: int) -> DataFrame:
-    """Return VERDICTS of an audit at `at_ms`, with TIMES. Violations after `at_ms` count then."""
+    """Return VERDICTS of an audit at `at_ms`, with TIMES. A later violation is moved to `at_ms`."""
     low, high = CALENDAR_MS
     most = {**dict.fromkeys(TIMES, high), "wrong": at_ms}
     within = [

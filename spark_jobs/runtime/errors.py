@@ -125,7 +125,7 @@ CAUSES: Final = (
         BrokerUnreachable("The broker stopped answering.", "Run the audit again."),
     ),
 )
-"""Parts of Spark's messages, and the error to raise for each. The first match counts."""
+"""Parts of Spark's messages, and the error to raise for each. The first match applies."""
 
 
 @contextmanager

@@ -88,7 +88,7 @@ def location(text: str | Path) -> Location:
 INTERMEDIATE: Final = ".intermediate"
 OURS: Final = "audit_"
 LEFT_OVER_S: Final = 2 * 86_400
-"""Intermediate tables of this age are deleted. A running audit writes the next table earlier."""
+"""Older intermediate tables are deleted. A running audit never pauses its writing for so long."""
 
 Materialise: TypeAlias = Callable[[DataFrame], DataFrame]
 """Computes a frame immediately. Frames made from the result do not repeat its steps."""

@@ -123,7 +123,7 @@ TWO_COMPILERS: Final = (
 )
 """Spark generates hundreds of long methods that run for seconds. Java must compile them, too.
 With Java's own thresholds the second compiler takes half a core. So the thresholds here are ten
-times as high, and it compiles only the methods that run most.
+times as high. Then the second compiler compiles only the methods that run most.
 """
 COLLECTOR: Final = "-XX:+UseParallelGC"
 """Most objects of a job live for less than a second. Long pauses of the collector do not matter."""
@@ -152,7 +152,7 @@ WHAT_JOBS_REST_ON: Final = {
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
 }
 """Settings of every session.
-mapKeyDedupPolicy: of several headers with one name, the last one counts.
+mapKeyDedupPolicy: if several headers have the same name, the last one applies.
 hugeMethodLimit: the driver gets TWO_COMPILERS, but executors do not. Without these options Java
 compiles no method of more than 8,000 bytes, so Spark must not generate such methods.
 icu: this library takes seconds to start. The jobs do not need it, because they change the case of

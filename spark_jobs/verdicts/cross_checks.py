@@ -55,7 +55,7 @@ SIGHT: Final = {
     "took_bytes": _KNOWN.format("delivery.size_bytes"),
     "key_hash": "IF(request.kind IS NULL, NULL, coalesce(request.ingress_key_hash, 0))",
 }
-"""Facts of each record by which others are checked; null if the ingress has no such record.
+"""Facts of each record, for checks of other records; null if the ingress has no such record.
 `own_end_ms`: when the record ended, if no other record ended it. `took_topic`, `took_bytes`: target
 and size of its delivery. `key_hash`: the hash of its ingress key, 0 if there is no key, null
 if its request is unknown.
@@ -95,7 +95,7 @@ def contradicted(checks: DataFrame, kinds: Collection[str], sighted: DataFrame) 
 
 
 def amended(verdicts: DataFrame, wrong: Sequence[DataFrame], materialise: Materialise) -> DataFrame:
-    """Return the verdicts. A verdict that is no violation becomes one if `wrong` has its record."""
+    """Return the verdicts. A record in `wrong` gets a violation, if it has none."""
     found = reduce(DataFrame.unionByName, wrong)
     once = materialise(
         found.groupBy("partition", "offset").agg(f.min("why_wrong").alias("why_wrong"))

@@ -77,7 +77,7 @@ _WHY: Final = sentence(
 
 
 def out_of_order(verdicts: DataFrame) -> DataFrame:
-    """Return place and `why_wrong` of records that were delivered before an earlier record.
+    """Return place and `why_wrong` of records that were delivered before a record written earlier.
     `verdicts`: VERDICTS of records that are no hops.
     """
     placed = verdicts.filter(HAS_PLACE).selectExpr(
@@ -129,7 +129,7 @@ def wrong_checks(
     asked_for: DataFrame, topics: Collection[str], read: ReadCheckBacks
 ) -> list[DataFrame]:
     """Return place and `why_wrong` of half messages (ASKED_FOR) with a wrong check-back.
-    A check-back that fits no half message with its id is reported at the last half message.
+    A check-back that fits no half message with its id is reported for the last one of that id.
     """
     if not topics:
         return []
@@ -271,7 +271,7 @@ KNOWS_ALL: Final = """
 NOT settled_only AND max(known_from) OVER (PARTITION BY scope) = 0 AS knows_all
 """
 """SQL: whether the whole ingress is known.
-With `settled_only` it never is: such an audit reads other topics further than the ingress.
+With `settled_only` it never is known, because then other topics are read further than the ingress.
 """
 
 
@@ -348,7 +348,9 @@ class _Apart(NamedTuple):
 
 
 def _apart(first: DataFrame, columns: Sequence[str], materialise: Materialise) -> _Apart:
-    """Separate the records whose verdicts need other records, with the open records they name."""
+    """Separate the records whose verdicts need other records.
+    The open records that they name go with them.
+    """
     alone, asked = first.filter("NOT needs_others"), first.filter("needs_others")
     naming = "names_another"
     others = asked.select("history.*", naming).select(*columns, naming)

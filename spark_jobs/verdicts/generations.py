@@ -55,10 +55,10 @@ GENERATION: Final = {
 """Facts from records with the same subject: the same id, or the same hops if there is no id.
 `prev_opener`: the opener of the generation. `overtaken_by`: the last opener, or a purge, that was
 written while the record was in mid-hop. `next_opener`: the first opener after the record, or a
-purge before that opener. `decision`: the commit, rollback or expiry of a half message. `expected`:
-for a control record: applied, missed, or either. `named`: the record that the control record is
-about, and its end. `ended_ms`: when the named record ended, if no other record ended it. `is_seen`:
-whether the audit would see the outcome of the named record.
+purge between the two. `decision`: the commit, rollback or expiry of a half message. `expected`:
+the outcome that a control record must have: applied, missed, or either. `named`: the record that
+the control record is about, and its end. `ended_ms`: when the named record ended, if no other
+record ended it. `is_seen`: whether the audit would see the outcome of the named record.
 """
 
 
@@ -94,8 +94,8 @@ _HITS: Final = """
     AND NOT coalesce(landed.end IN ('requeued', 'rolled', 'cancelled'), false), false))
 """
 """Whether a recall ends the record that has the same subject.
-It does so if it names the record's first offset or its present one. Even a recall with the outcome
-`missed` may have done so, if the record was in mid-hop.
+A recall ends the record if it names the record's first offset or present offset. Even a recall with
+the outcome `missed` may have ended it, if the record was in mid-hop.
 """
 _FINDS: Final = """
 (coalesce(prev_opener.offset = recalled_first, subject.ident IS NULL)
@@ -106,7 +106,8 @@ IF(outcome.end = 'replaced' AND prev_opener.kind = 'recall'
   AND prev_of_id.offset > request.hop_from, prev_of_id, prev_opener)
 """
 """The last opener that was written in mid-hop. If the record's outcome is `replaced`, a recall
-of the replacing record does not count. Older versions of the proxy named it in the outcome.
+of the replacing record does not count. In older versions of the proxy the recall counted, and the
+outcome is `cancelled`.
 """
 STEPS: Final = (
     {
@@ -204,7 +205,9 @@ LAST_STEPS: Final = (
 def with_generations(
     histories: DataFrame, purges: DataFrame | None, *, has_recalls: bool
 ) -> DataFrame:
-    """Return the histories (with their scope) with GENERATION, null for records without subject."""
+    """Return the histories with the columns GENERATION, null for records without subject.
+    The histories have the columns of their scope.
+    """
     found = with_purges(with_subjects(histories, has_recalls=has_recalls), purges)
     found = in_steps(found, (*STEPS, *PURGE_STEPS, *LAST_STEPS))
     return found.select(*histories.columns, *GENERATION)
@@ -272,7 +275,9 @@ min(IF({_IS_OPEN}, coalesce(prev_opener.offset, offset), NULL)) OVER (
 _TELLS_OTHERS: Final = f"""
 (subject.ident IS NOT NULL OR request.kind = 'recall' OR {MISSED_ITS_PLACE} OR {_IS_OPEN})
 """
-"""Whether a record may affect others. Without an id, only open ones, recalls and late moves may."""
+"""Whether a record may affect other records.
+A record without an id may do so only if it is open, a recall, or a move that came too late.
+"""
 _PURGES: Final = """
 (request.kind = 'purge' AND offset < next_offset
   AND (offset >= floor OR request.known_verdict IS NULL))

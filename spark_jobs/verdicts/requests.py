@@ -1,4 +1,4 @@
-"""Facts about other records in hops, purges and recalls."""
+"""Facts that verdicts need from other records: from hops, purges and recalls."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -197,7 +197,7 @@ def purges_in(histories: DataFrame) -> DataFrame | None:
 
 
 def with_purges(histories: DataFrame, purges: DataFrame | None) -> DataFrame:
-    """Return the histories with the `purges` that may end the record."""
+    """Return the histories, each with the `purges` that may end its record."""
     if purges is None:
         return histories.selectExpr("*", f"CAST(NULL AS array<{PURGE}>) AS purges")
     beside = histories.join(f.broadcast(purges), "partition", "left")
@@ -238,8 +238,8 @@ def fired_all_the_same(fired: DataFrame, purges: DataFrame) -> DataFrame:
     return wrong.selectExpr("partition", "offset", f"{_FIRED_AFTER} AS why_wrong")
 
 
-# A recall names a record by its origin, so it gets this record's subject. A recall without the
-# required proof names nothing (docs/guide.md#recall).
+# A recall names a record by its origin, so the recall gets the subject of that record. A recall
+# without the required proof names nothing (docs/guide.md#recall).
 
 
 def with_subjects(histories: DataFrame, *, has_recalls: bool) -> DataFrame:

@@ -30,11 +30,13 @@ from spark_jobs.runtime.frames import quoted
 
 VALUE: Final = re.compile(r"\{(.*?)\}", re.DOTALL)
 OF_OUTCOME: Final = "its outcome"
-"""In a table of rules: the verdict with the name of the outcome."""
+"""In a table of rules, the outcome's name takes the place of this verdict."""
 
 
 class Rule(NamedTuple):
-    """A verdict, its condition (SQL) and `sentence`. `verdict`: None for the outcome's name."""
+    """A verdict with its condition `holds` (SQL), and `detail`, the text for `sentence`.
+    If `verdict` is None, the name of the outcome is the verdict.
+    """
 
     verdict: str | None
     holds: str
@@ -42,7 +44,7 @@ class Rule(NamedTuple):
 
 
 def rules(table: str) -> tuple[Rule, ...]:
-    """Parse a table of lines `- verdict: sentence`, each with a condition below it after `if`."""
+    """Parse a table. A rule is a line `- verdict: detail`, and `if condition` in the next line."""
     found = list[Rule]()
     for text in re.split(r"^- ", table, flags=re.MULTILINE)[1:]:
         head, holds = text.split("\n  if ", 1)
@@ -52,7 +54,7 @@ def rules(table: str) -> tuple[Rule, ...]:
 
 
 def ruling(rules: Iterable[Rule]) -> str:
-    """Return SQL of verdict and detail by the first rule that holds."""
+    """Return SQL of the verdict and the detail of the first rule that holds."""
     branches = list[str]()
     for verdict, holds, detail in rules:
         name = _quoted(verdict) if verdict else "replace(outcome.end, '-', '_')"
@@ -62,7 +64,7 @@ def ruling(rules: Iterable[Rule]) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return SQL of a text with a value for each `{sql}`; null for an empty text."""
+    """Return SQL of the text, with a value in place of each `{sql}`. An empty text gives null."""
     literal, *more = VALUE.split(text)
     if more[1:] == [""] and not literal:
         return f"CAST({more[0]} AS string)"
@@ -83,8 +85,8 @@ def _quoted(text: str) -> str:
     return f"'{text}'"
 
 
-# Lateness counts from the due, or from the first possible delivery if that is later. A paused
-# target, or any other reason, is no excuse.
+# Lateness counts from the due, or from the first possible delivery if that is later. No reason
+# excuses lateness, not even a paused target.
 
 _WRITTEN_MS: Final = "IF(request.timestamp_ms < 0, NULL, request.timestamp_ms)"
 DUE_FROM_MS: Final = f"""
@@ -111,7 +113,7 @@ coalesce(coalesce({LATENESS_MS}, {OVERDUE_MS}) > coalesce({_ASKED_MS}, {USUAL_MS
 """
 """SQL: whether the lateness is above the limit, or above USUAL_MS if there is no limit."""
 _IS_OVERDUE: Final = f"NOT settled_only AND {OVERDUE_MS} > {_ASKED_MS}"
-"""A continuous audit gives no such verdict, because the record may still end."""
+"""A continuous audit never gives the verdict `overdue`, because the record may still end."""
 _OVERDUE: Final = f"it has been due for {{{OVERDUE_MS}}} ms, {{{_ASKED_MS}}} ms are allowed"
 
 # When the proxy reads a record, it ends the pending record or half message with the same id. The
@@ -126,7 +128,10 @@ CLOCK_MS: Final = 5_000
 
 
 def delivered_after(delivered_ms: str, wanted_ms: str, read_ms: str) -> str:
-    """Return SQL: whether a record was delivered though it was still pending at `read_ms`."""
+    """Return SQL: whether a record was pending at `read_ms`, and was delivered all the same.
+    `read_ms`: when the proxy read another record that ends this one. `wanted_ms`: the earliest
+    delivery of this record.
+    """
     return (
         f"({delivered_ms} > {read_ms} + {TRANSACTION_MS} OR {wanted_ms} > {read_ms} + {CLOCK_MS})"
     )
@@ -217,7 +222,7 @@ def _passed(time_ms: str, entry_offset: str) -> str:
 
 
 def _fired(entry_offset: str) -> str:
-    """Return SQL: whether the record fired. For a half message, give the offset of its commit."""
+    """Return SQL: whether the record fired. For a half message, `entry_offset` is its commit's."""
     return _passed("request.fires_ms", entry_offset)
 
 
@@ -225,7 +230,9 @@ _SUPERSEDED: Final = f"""
 ({_ingested("next_opener.offset")}
   AND (next_opener.kind != 'purge' OR outcome.end = 'cancelled'))
 """
-"""Whether a later record has ended this one. A purged record may have no outcome before its due."""
+"""Whether a later record has ended this one.
+A purge needs the outcome as proof, because a purged record may have no outcome before its due.
+"""
 _OVERDUE_HALF: Final = f"(next_opener IS NULL AND {_passed('request.expires_ms', 'offset')})"
 """Whether an undecided half message must have expired.
 The proxy writes an `expire` record, and ends the half message when it reads this record. A record
@@ -250,7 +257,7 @@ coalesce(CASE
   ELSE {_ingested("offset")}
 END, false)
 """
-"""SQL: whether the record has ended by the committed position."""
+"""SQL: whether the record has ended according to the committed position."""
 
 # The audit may not see an end, but most ends leave two traces. A dead-lettered record also has an
 # outcome. A rewritten record has a successor. A cancel or replacement is in the ingress. So an
@@ -261,7 +268,9 @@ IS_ENDLESS: Final = "(must_have_ended AND deliveries = 0 AND outcomes = 0)"
 
 
 def unseen_outcome(offset: str) -> str:
-    """Return SQL of the Unseen for the outcome of this offset. The origin decides the partition."""
+    """Return SQL of the Unseen (`audit_scope`) for the outcome of the record at this offset.
+    The record's origin is the outcome's key, which decides the outcome's partition.
+    """
     origin = f"concat(ingress_topic, '/', partition, '/', {offset})"
     number = f"CAST({text_key_number(origin)} % size(outcomes_unseen) AS int)"
     return f"get(outcomes_unseen, IF(size(outcomes_unseen) = 1, 0, {number}))"
@@ -306,7 +315,7 @@ UNSEEN_STEPS: Final = (
 
 
 def in_steps(frame: DataFrame, steps: Iterable[Mapping[str, str]]) -> DataFrame:
-    """Return the frame with further columns (SQL). Each step uses the columns before it."""
+    """Return the frame with further columns (SQL). Each step may use the earlier columns."""
     for step in steps:
         frame = frame.selectExpr("*", *[f"{sql} AS {name}" for name, sql in step.items()])
     return frame
@@ -380,7 +389,7 @@ _MAY_HAVE_GONE: Final = f"""
 coalesce((successors > 0 OR next_opener.kind = 'purge')
   AND {_OWN_OUTCOME}.until_ms >= request.timestamp_ms, false)
 """
-"""Whether a move or purge may have ended the record early, while its outcome is unseen."""
+"""Whether a move or purge may have ended the record early, and the outcome may be unseen."""
 ENDLESS_RULES: Final = rules(f"""
 - pending: {{unseen_end.why}}
   if {_NO_END} AND unseen_end.is_open
@@ -406,8 +415,8 @@ ENDLESS_RULES: Final = rules(f"""
 NAMES_ONE: Final = "coalesce(outcome.detail LIKE 'purged by %', false)"
 """SQL: whether an outcome says that a purge ended its record."""
 EITHER: Final = "either"
-"""The expected outcome of a control record that may say applied or missed.
-The record that it names is deleted, was requeued, or has an unseen outcome.
+"""The expected outcome of a control record for which both applied and missed are right.
+The record that the control record names is deleted, was requeued, or has an unseen outcome.
 """
 
 
@@ -422,7 +431,9 @@ _DROPPED: Final = "contains(outcome.detail, '(release.overdue)')"
 """Whether the setting release.overdue expired the record. Then there is no dead letter."""
 _MAY_FIRE: Final = "(request.kind = 'record' OR decision.kind = 'commit')"
 _SUPERSEDED_BY: Final = "coalesce(overtaken_by, next_opener)"
-"""The record that ended this one: the last opener in mid-hop, or else the next opener."""
+"""The record that ended this one: the last opener in mid-hop, or else the next opener.
+An opener is a record that ends an earlier one of its id (`generations`).
+"""
 _EXPECTED_OUTCOME: Final = "IF(offset < next_offset, expected, NULL)"
 """The outcome that a control record must have, once the proxy has committed beyond it."""
 _MAY_BE_MOVED: Final = f"""
@@ -431,7 +442,7 @@ _MAY_BE_MOVED: Final = f"""
   AND coalesce(successor = outcome.next_offset, true)
   AND coalesce(keeps_due = (outcome.end = 'requeued'), true))
 """
-"""Whether a move can have taken the record's place, because nothing had ended the record before."""
+"""Whether a move can have taken the record's place: nothing ended the record before the move."""
 _WAS_TAKEN_BACK: Final = """
 coalesce(IF(request.kind = 'prepare', decision.kind = 'rollback' AND decision.offset < next_offset,
   request.kind = 'record' AND overtaken_by IS NOT NULL), false)
@@ -464,8 +475,8 @@ coalesce(CASE
 END, false)
 """
 """Whether the ingress log allows this outcome for this record.
-If a record's predecessor is unknown, the cancel or record that ended it in mid-hop may be unknown,
-too. Then `cancelled` and `replaced` are allowed.
+If the record's predecessor is unknown, `cancelled` and `replaced` are allowed: a record that
+is unknown, too, may have ended this one in mid-hop.
 """
 _SUPERSEDING: Final = sentence(
     f"the next record with its id is a {{{_SUPERSEDED_BY}.kind}}"
@@ -551,7 +562,7 @@ _LETTER_ALTERED: Final = f"""
     AND contains(outcome.detail, '; its dead letter has no key, '), false))
 """
 """Whether a dead letter differs from its record.
-If its outcome says so, it may omit the value, or all but origin and reason.
+If the record's outcome says so, the letter may omit the value, or all but origin and reason.
 """
 _SAYS_OTHER: Final = f"""
 concat_ws(' and ',

@@ -24,14 +24,14 @@ SOUND: Final = {
     "rolled": "rewritten before retention could delete it; its successor continues it",
     "requeued": "written again for a later attempt or time; its successor continues it",
     "rolled_back": "a half message whose producer rolled back",
-    "expired": "a half message that nobody decided, or dropped by release.overdue",
+    "expired": "a half message that nobody decided, or a record dropped by release.overdue",
     "applied": "a control record that found its record",
     "missed": "a control record that found nothing, or a move that came too late",
     PENDING: "not yet due, or not yet read by the proxy",
     UNVERIFIABLE: "cannot be judged: the records that would show it are deleted or unknown",
 }
 VIOLATIONS: Final = {
-    MISSING: "has no end, although it must have ended by the committed offsets",
+    MISSING: "has no end, although it must have ended according to the committed offsets",
     "duplicated": "has more than one end",
     "early": "was delivered before its due",
     "altered": "arrived with a wrong topic, partition, key, value, header or stamp",

@@ -1,5 +1,5 @@
 -- How late were deliveries, by target, hour or minute?
--- :by=target target, hour (and length of the delay) or minute
+-- :by=target target, minute, or hour (together with the length of the delay)
 -- due_from_ms: the start of the hour or minute of the due. delay: the requested time between
 -- writing and due.
 WITH delivered AS (

@@ -6,9 +6,8 @@
 -- not audited, or it has another target or day, which is a violation.
 -- broken: violations, without records that are only late. It must be 0.
 -- unasked: deliveries that no record asked for. It must be 0.
--- A record that replaced another one by a move to another time counts as a new request, and the
--- earlier one as replaced. A successor of a violation counts as a new request, too. A move that
--- came too late does not count.
+-- A move to another time counts as a new request, and the moved record as replaced. A successor of
+-- a violation counts as a new request, too. A move that came too late does not count.
 -- A request without a due counts on the day of its writing, an unasked delivery on the day of its
 -- arrival. Deleted ingress records and records with unknown settings count only in not_judged.
 WITH gone_on AS (

@@ -9,7 +9,7 @@ WITH asked AS (
   WHERE partition = CAST(:partition AS INT) AND offset = CAST(:offset AS BIGINT)
 ), steps AS (
   -- A successor has a higher offset, so one pass over the steps in order of offset finds the
-  -- successors, and one in reverse order the predecessors. Steps are taken from violations, from
+  -- successors. One in reverse order finds the predecessors. Steps are taken from violations, from
   -- moved records, and from records with the same id, or the same target and due.
   SELECT asked.partition, asked.offset, array_sort(collect_list(
     named_struct('offset', step.offset, 'next_offset', step.next_offset))) AS steps

@@ -79,7 +79,7 @@ def test_requests_are_stored_before_the_offsets_are_committed(world: World) -> N
 
 def test_offsets_stop_before_the_first_record_that_is_not_stored(world: World) -> None:
     world.refuses = {b"3": AWAY}
-    with pytest.raises(RetryNotStored, match=r"1 failed records .* first orders/0/3"):
+    with pytest.raises(RetryNotStored, match=r"1 failed records .* The first is orders/0/3"):
         settle_all(world, backlog(1, 3))
     assert world.done == ["write 1", "write 3", "commit 0:3"]
 

@@ -114,7 +114,7 @@ def test_an_abort_that_was_not_confirmed_is_made_again(
     producer.answers["abort"] = [LATE, LATE]
     with pytest.raises(LookupError), transactions.transaction():
         raise LookupError
-    with pytest.raises(TransactionFailed, match="before was not aborted"):
+    with pytest.raises(TransactionFailed, match="previous transaction was not aborted"):
         transactions.transaction().__enter__()
     with transactions.transaction():
         pass
