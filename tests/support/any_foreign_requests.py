@@ -1,4 +1,4 @@
-"""Random headers of other schedulers, like `any_requests` for ours."""
+"""Random headers of other schedulers. `any_requests` makes random headers of the proxy."""
 
 from __future__ import annotations
 

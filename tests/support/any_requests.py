@@ -1,5 +1,5 @@
-"""Random ingress records with right and wrong requests. Header values are meaningful or nearly so.
-Most records can be served, so that later checks are reached too."""
+"""Random ingress records with right and wrong requests. Header values are valid or nearly valid.
+Most records can be served, so that later checks are reached, too."""
 
 from __future__ import annotations
 
@@ -180,8 +180,9 @@ SOUND: Final[dict[str, list[Value]]] = {
 
 
 class AnyRequests:
-    """Generator of such records. `foreign` and `sound` add header values by name. With an
-    authenticator most hops and purges are signed, some of them for another partition or record."""
+    """Generator of random ingress records. `foreign` adds header names with values. `sound` adds
+    valid values. With an authenticator most hops and purges are signed. Some signatures are for
+    another partition or record."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ class ChromiumMissing(Exception):
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """Yield the browser's driver. Raise ChromiumMissing."""
+    """Yield the browser's driver. Raise ChromiumMissing if browser or driver is missing."""
     browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if browser is None or driver is None:
         raise ChromiumMissing

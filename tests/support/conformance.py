@@ -1,6 +1,6 @@
-"""Conformance table: ingress records, and how they must be read. The readers of the proxy and the
-audit are compared with the table. A comparison with each other would not show an error that both
-make. The format is in tests/conformance/README.md."""
+"""Conformance table: ingress records, and how they must be read. The proxy's reader and the audit's
+reader are compared with the table. A comparison of the two readers would not show an error that
+both of them have. The format is in tests/conformance/README.md."""
 
 from __future__ import annotations
 
@@ -174,8 +174,8 @@ def _told_in(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _is_answered_like(gives: Told, row: Told) -> bool:
-    """Return whether the section's answers apply. A refused row, or one of another kind, has its
-    own."""
+    """Return whether the section's answers apply to a row. A refused row has its own answers, and
+    so has a row of another kind."""
     kind = gives.get("kind", "record")
     return "refused" not in row and row.get("kind", kind) == kind
 
@@ -226,7 +226,7 @@ def _mac(
 
 
 def _expected(told: Told) -> dict[str, Any]:
-    """Return the columns of PARSED. The table omits empty ones."""
+    """Return the columns of PARSED. The table omits empty columns."""
     kind = "refused" if "refused" in told else told.get("kind", "record")
     found: dict[str, Any] = {n: told[n] for n in ANSWERS if n in told} | {"kind": kind}
     if kind in HAS_A_DUE:

@@ -1,4 +1,4 @@
-"""Evaluation of SQL for many values in one frame."""
+"""Evaluation of an SQL expression for many values in one data frame."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ HEADERS = "array<struct<key:string,value:binary>>"
 def answers(
     spark: SparkSession, cases: Sequence[Any], kind: str, read: Callable[[str], str]
 ) -> list[Any]:
-    """Return the result of an SQL expression for each case. `read` makes it from a column name."""
+    """Return the result of an SQL expression for each case. `read` makes the expression from a
+    column name."""
     told = map(headers_told, cases) if kind == HEADERS else cases
     rows = [{"number": number, "told": case} for number, case in enumerate(told)]
     frame = frame_of(spark, rows, {"number": "int", "told": kind})

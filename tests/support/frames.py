@@ -1,4 +1,4 @@
-"""Frames of handmade rows with bytes, without Python worker processes."""
+"""Data frames of handmade rows with bytes. Spark needs no Python worker processes for them."""
 
 from __future__ import annotations
 

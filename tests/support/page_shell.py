@@ -32,7 +32,8 @@ def run_blocks(
     environment: Mapping[str, str] | None = None,
     before: str = "",
 ) -> list[str]:
-    """Run the blocks in `folder`, with other texts in their place. Return each one's output."""
+    """Run the blocks in `folder`, with the texts in `replaced` changed. Return the output of each
+    block."""
     script = f"\necho {BETWEEN}\n".join(codes)
     for text, other in replaced.items():
         script = script.replace(text, other)

@@ -90,8 +90,8 @@ def new_topic(
     partitions: int = 1,
     config: Mapping[str, str] | None = None,
 ) -> str:
-    """Create a topic of its own and return its name. Retention is off by default. Wait until all
-    its partitions are led, because the broker may know only some before."""
+    """Create a topic with a unique name and return the name. Retention is off by default. Wait
+    until all partitions have a leader, because at first the broker may know only some."""
     name = f"{about}-{uuid.uuid4().hex[:8]}"
     settings = {"retention.ms": "-1", **(config or {})}
     admin = admin_client(bootstrap)
@@ -164,9 +164,10 @@ def _produce(
 def read_to_end(
     bootstrap: str, topic: str, at_least: int = 0, timeout_s: float = READ_TIMEOUT_S
 ) -> list[Incoming]:
-    """Return all committed records of a topic in order of arrival, at least `at_least`. It reads to
-    the end at the time of the call, including transactions that were open then. A broker answers a
-    commit before it ends the transaction in each partition. Fail after `timeout_s`."""
+    """Return all committed records of a topic in order of arrival, at least `at_least`. Read to the
+    end at the time of the call, also transactions that are open then. This is necessary, because a
+    broker answers a commit before it ends the transaction in each partition. Fail after
+    `timeout_s`."""
     consumer = Consumer(
         {
             **QUIET,
@@ -214,8 +215,8 @@ def ends_of(admin: AdminClient, places: Iterable[Partition]) -> dict[Partition, 
 
 
 def await_ends(bootstrap: str, topic: str, offsets: Mapping[int, int]) -> None:
-    """Wait until each partition ends there. A transaction's marker takes an offset, and the broker
-    answers before it writes the marker."""
+    """Wait until each partition ends at its offset in `offsets`. A transaction's marker takes an
+    offset, and the broker answers before it writes the marker."""
     wait_for(lambda: ends(bootstrap, topic) == offsets, READ_TIMEOUT_S, f"{topic} at {offsets}")
 
 

@@ -53,7 +53,7 @@ IN_A_POD: Final = {
     ),
     "token: null": ("Always null. Use `credentials.adminToken`.", "token: null"),
 }
-"""Settings that differ in a pod: the original line, then its comment and the new line."""
+"""Settings that differ in a pod: line of default.yaml -> comment and line for a pod."""
 WIDTH: Final = 98
 MEAN_NOTHING: Final = {"title", "default", "description", "format", "gt", "le"}
 """Keywords that are useless for the values, or that JSON Schema does not know."""
@@ -157,7 +157,8 @@ def _describe(whole: dict[str, Any]) -> None:
 
 
 def _let_pass(whole: dict[str, Any]) -> None:
-    """Allow other charts' names. The templates refuse them with a better sentence."""
+    """Allow names that other charts give to values. The templates refuse these names with a clearer
+    message."""
     names = yaml.safe_load((CHART / "files" / "other-names.yaml").read_text("utf-8"))
     for *section, name in (other.split(".") for other in names):
         above = _section(whole, section)

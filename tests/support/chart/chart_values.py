@@ -60,7 +60,7 @@ class AdminTokenCredentials(Part):
 
 
 class RoleToken(Part):
-    """A token in a Secret, otherwise as `AdminToken` of the settings."""
+    """A token in a Secret. The other fields are as in `AdminToken` of the settings."""
 
     role: Role
     contents: bool = False
@@ -143,7 +143,7 @@ class ServiceMonitor(Part):
 
 
 class PodMonitor(ServiceMonitor):
-    """The same values, with descriptions of their own."""
+    """The values of a ServiceMonitor, with other descriptions."""
 
 
 class PrometheusRule(Part):
@@ -167,7 +167,8 @@ class TopicsJob(Part):
 
 
 class AuditImage(Part):
-    """Image of the audit. An empty repository means the proxy's, with the suffix at the tag."""
+    """Image of the audit. An empty repository means the proxy's repository, and `tag_suffix` is
+    added to the tag."""
 
     registry: Registry
     repository: str

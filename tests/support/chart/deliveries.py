@@ -19,8 +19,8 @@ WITHIN_S: Final = 360
 
 
 class Deliveries:
-    """Records to one target, which this creates. The target has the broker's timestamps, so that
-    one clock decides."""
+    """Records for one target, which `__init__` creates. The broker sets the target's timestamps, so
+    that lateness depends on one clock."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap

@@ -1,6 +1,6 @@
-"""Rendered pods as local processes, within the limits of a machine without a kubelet. Command,
-arguments, variables and probes are the rendered ones. A volume is a folder, and paths below its
-mount become paths below that folder. Each pod has a port of its own instead of an address."""
+"""Rendered pods as local processes, as far as a machine without a kubelet allows. Command,
+arguments, variables and probes come from the rendered chart. A volume is a folder, and paths below
+its mount become paths below that folder. Each pod has its own port instead of its own address."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LocalPod:
         return self.get(self.probes[probe])[0] == 200
 
     def shards(self) -> int:
-        """Return the number of served shards, or -1 if it is not ready."""
+        """Return the number of served shards, or -1 if the pod is not ready."""
         status, said = self.get(self.probes["readinessProbe"])
         return int(json.loads(said)["shards"]) if status == 200 else -1
 
@@ -86,7 +86,8 @@ class Node:
         )
 
     def _mounted(self, folder: Path, spec: Document, container: Document) -> dict[str, Path]:
-        """Return the folder of each mount. A volume outside the pod's spec is a claim."""
+        """Return the folder of each mount. A volume that the pod's spec does not list is a volume
+        claim."""
         volumes = {volume["name"]: volume for volume in spec["volumes"]}
         found = {}
         for mount in container["volumeMounts"]:
@@ -126,8 +127,7 @@ def _decoded(secret: Document) -> dict[str, str]:
 
 
 def _local(text: str, mounts: Mapping[str, Path]) -> str:
-    """Return the text with a path below a mount changed to a local path. It may follow
-    `--option=`."""
+    """Replace a path below a mount by a local path. The path may follow `--option=`."""
     option, equals, path = text.rpartition("=")
     for mounted, place in mounts.items():
         if path == mounted or path.startswith(mounted + "/"):

@@ -22,7 +22,7 @@ RELEASE: Final = "dp"
 NAMESPACE: Final = "delays"
 NAME: Final = "dp-kafka-delay-proxy"
 KUBERNETES: Final = "1.25.0"
-"""Kubernetes version for rendering. A program built from source assumes a very old one."""
+"""Kubernetes version for rendering. A helm built from source would assume a very old version."""
 RENDER_WITHIN_S: Final = 180
 
 Values = Mapping[str, Any]
@@ -34,7 +34,7 @@ class HelmMissing(Exception):
 
 
 class ChartRefused(Exception):
-    """Refusal of values by Helm, in its own words."""
+    """Helm refused the values. The message is Helm's."""
 
 
 def has_helm() -> bool:
@@ -43,7 +43,8 @@ def has_helm() -> bool:
 
 
 def rendered(values: Values | None = None, chart: Path = CHART, release: str = RELEASE) -> Release:
-    """Return the resources of `helm install`. Raise ChartRefused. Results are cached."""
+    """Return the resources of `helm install`. Raise ChartRefused if Helm refuses the values.
+    Results are cached."""
     return Release(_rendered(json.dumps(values or {}), chart, release))
 
 

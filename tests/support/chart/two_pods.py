@@ -1,10 +1,10 @@
 """Trial of two replicas of the chart as local processes: `make two-pods`.
 
 Helm renders the chart with two replicas for an embedded broker. The hook's command creates the
-topics, because the pods may not. Both pods start with their rendered settings, get ready, answer
-the program of `helm test` and deliver records. One is killed, and the other delivers its pending
-records. The killed one starts again and serves its shards. The exit code is 0 only if everything
-held."""
+topics, because the pods may not create topics. Both pods start with their rendered settings, get
+ready, answer the program of `helm test` and deliver records. One pod is killed, and the other pod
+delivers the pending records of the killed pod. The killed pod starts again and serves its shards.
+The exit code is 0 only if every step succeeded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REPOSITORY: Final = Path(__file__).parents[3]
 READY_WITHIN_S: Final = 360
 END_WITHIN_S: Final = 180
 SESSION_MS: Final = 6_000
-"""Session timeout, after which the group gives up a pod. The default is 10 s."""
+"""Session timeout. After this time the group drops a killed pod. The default is 10 s."""
 LAST_LINES: Final = 20
 
 

@@ -1,5 +1,5 @@
 """Renewal of the lock files here: `python -m tests.support.hadoop.lock_jars` (for maintainers).
-Change a version here and pyspark's in pyproject.toml, run it, run the tests, and commit."""
+Change a version here and pyspark's in pyproject.toml, run this file, run the tests, and commit."""
 
 from typing import Final
 

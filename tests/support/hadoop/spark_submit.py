@@ -1,4 +1,5 @@
-"""Program `spark-submit` with a Spark of its own that writes nothing into ours."""
+"""Program `spark-submit`, run from a folder of links to the installed Spark. It writes nothing into
+the installed Spark."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ FOR_FEW: Final = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.databricks.delta.snapshotPartitions": "1",
 }
-"""Few partitions and no compiled code, which is faster for few records."""
+"""Settings that are faster for few records: few partitions, and no compiled code."""
 QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.driver.extraJavaOptions": LOG,
@@ -65,7 +66,8 @@ def on_yarn() -> dict[str, str]:
 
 
 class SparkSubmit:
-    """Submissions with the settings of a Hadoop. All of Spark's files lie in `folder`."""
+    """Runs of spark-submit with the Hadoop settings in `conf`. They write all files into
+    `folder`."""
 
     def __init__(self, folder: Path, conf: Path) -> None:
         self._folder, self._conf, self._numbers = folder, conf, count()

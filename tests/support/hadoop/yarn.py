@@ -33,8 +33,9 @@ class Yarn:
 
 @contextmanager
 def running_yarn(hdfs: Hdfs, folder: Path) -> Iterator[Yarn]:
-    """Run YARN with one node over the empty `folder` inside the block. Its settings are written
-    into the folder of HDFS's settings. HADOOP_CONF_DIR can name this folder for clients of both."""
+    """Run YARN with one node and its data in the empty `folder`, inside the block. YARN's settings
+    are written into the folder of HDFS's settings. HADOOP_CONF_DIR can name this folder for clients
+    of HDFS and YARN."""
     folder.mkdir(parents=True, exist_ok=True)
     web_port = pick_free(HOST)
     yarn = Yarn(hdfs.conf, folder / "containers")

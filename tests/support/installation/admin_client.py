@@ -23,8 +23,8 @@ def api_address(proxy: ProxyProcess) -> str:
 
 def call(proxy: ProxyProcess, method: str, url: str, body: object = None) -> tuple[int, Any]:
     """Return status and JSON of a call under /api/v1. A proxy waits two seconds for its workers,
-    and a few seconds until all have applied a change. On a slow machine it answers that it could
-    not wait. The call is then repeated."""
+    and a few seconds until all have applied a change. On a slow machine these times may be too
+    short. Then the call is repeated."""
     until_s = time.monotonic() + ANSWER_LIMIT_S
     while True:
         status, said = _called(proxy, method, url, body)

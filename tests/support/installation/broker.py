@@ -1,4 +1,5 @@
-"""Kafka broker of the tests: a named one, a container, or the embedded one."""
+"""Kafka broker of the tests: the broker that an environment variable names, a container, or the
+embedded broker."""
 
 import os
 from collections.abc import Iterator

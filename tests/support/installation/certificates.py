@@ -1,6 +1,6 @@
 """Certificate authority for tests, with PEM files for Kafka and librdkafka. No locked package makes
-X.509 certificates, and `openssl` is not required. It uses RSA in plain Python and the necessary
-part of DER (RFC 5280, RFC 8017)."""
+X.509 certificates, and `openssl` is not required. This module has RSA in plain Python and the
+necessary part of DER (RFC 5280, RFC 8017)."""
 
 from __future__ import annotations
 

@@ -136,8 +136,8 @@ class Cluster:
         self._node(number).server.kill()
 
     def freeze(self, number: int) -> None:
-        """Send SIGSTOP. Its connections stay open, and it leads until the controller gives it
-        up."""
+        """Send SIGSTOP. The node's connections stay open, and it leads partitions until the
+        controller gives it up."""
         self._node(number).server.signal(signal.SIGSTOP)
 
     def thaw(self, number: int) -> None:
@@ -148,7 +148,7 @@ class Cluster:
             node.server.kill()
 
     def is_running(self, number: int) -> bool:
-        """Return whether its process exists. A frozen process exists."""
+        """Return whether the node's process exists. A frozen process exists."""
         return self._node(number).server.is_running
 
     def log(self, number: int) -> str:
@@ -237,7 +237,8 @@ class Cluster:
             return None
 
     def _is_known(self, number: int) -> bool:
-        """Return whether the other nodes still count on it. Without other nodes it is False."""
+        """Return whether the other nodes still list this node. Return False without other
+        nodes."""
         if not any(node.server.is_running for node in self._nodes if node.number != number):
             return False
         found = self._metadata()

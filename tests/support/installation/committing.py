@@ -23,8 +23,8 @@ TIMEOUT_S = 180
 
 
 def topic_id(bootstrap: str, topic: str) -> str:
-    """Return the topic's id in the proxy's format. A broker may confirm a new topic before it knows
-    it."""
+    """Return the topic's id in the proxy's format. Wait until the broker can describe the topic,
+    because it may confirm a new topic earlier."""
     admin, found = admin_client(bootstrap), []
 
     def is_known() -> bool:

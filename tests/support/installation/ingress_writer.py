@@ -14,7 +14,7 @@ from tests.support.records import Outgoing
 
 FLUSH_TIMEOUT_S = 180
 MOST_BYTES = 100_000_000
-"""This limit leaves the check of the size to the broker."""
+"""With this high limit, only the broker checks the size."""
 
 
 class IngressWriter:

@@ -105,7 +105,7 @@ class Installation:
     def target(
         self, about: str = "orders", partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> str:
-        """Create a target topic with broker timestamps, so that only its clock decides."""
+        """Create a target topic with broker timestamps, so that lateness depends on one clock."""
         settings = {**BROKER_STAMPED, **(config or {})}
         topic = new_topic(self.bootstrap, f"{self.name}.{about}", partitions, settings)
         self.targets.append(topic)

@@ -16,8 +16,8 @@ VALUE_BYTES = 200
 
 class Load(Paced):
     """Load of `per_second` records, due within `longest_delay_ms`, until the end of the block.
-    Every tenth record has no delay. The same seed gives the same records. It waits for an absent
-    broker: at the end all records of `sent` are in the ingress."""
+    Every tenth record has no delay. The same seed gives the same records. The load waits while the
+    broker is away. At the end, all `sent` records are in the ingress."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from tests.support.installation.paced import Paced
 from tests.support.records import Headers, Outgoing
 
 FEW_IDS: Final = 40
-"""With so few ids, operations meet all the time."""
+"""With few ids, many requests have the same id at the same time."""
 GROUP: Final = "readers"
 USUAL: Final[Mapping[str, float]] = MappingProxyType(
     {

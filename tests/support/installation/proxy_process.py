@@ -100,8 +100,8 @@ class ProxyProcess:
         self.wait_ready()
 
     def shift_clock(self, ahead_s: int) -> None:
-        """Shift its wall clock. A running process follows only if it was started with a shifted
-        clock."""
+        """Shift the process's wall clock. A running process follows only if it was started with a
+        shifted clock."""
         folder = self.folder / "clock"
         folder.mkdir(exist_ok=True)
         ahead, changed = folder / "ahead-s", folder / "ahead-s.new"
@@ -144,7 +144,7 @@ class ProxyProcess:
             self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal: SIGSTOP freezes it, SIGCONT continues it."""
+        """Send a signal. SIGSTOP freezes the process, and SIGCONT continues it."""
         assert self._process is not None, "never started"
         self._process.send_signal(number)
 
@@ -168,7 +168,7 @@ class ProxyProcess:
         return sum(float(line.rpartition(" ")[2]) for line in named)
 
     def shards(self) -> int:
-        """Return the number of served partitions, or -1 while one has not caught up."""
+        """Return the number of served partitions, or -1 while the proxy is not ready."""
         status, text = self.get("/readyz")
         return int(json.loads(text)["shards"]) if status == 200 else -1
 

@@ -80,7 +80,8 @@ def revoke(bootstrap: str, user: str, right: Right) -> None:
 
 
 def allow(bootstrap: str, topic: str, operation: AclOperation) -> None:
-    """Allow an operation. A topic with a rule refuses everything else. Read includes describe."""
+    """Allow an operation. A topic with a rule refuses all other operations. Read includes
+    describe."""
     _rule(bootstrap, topic, operation, AclPermissionType.ALLOW)
 
 

@@ -22,7 +22,8 @@ KEY_ID: Final = "tests"
 
 
 class TokenEndpoint:
-    """Gives a token to each of `users` who knows its secret. Tests may change its attributes."""
+    """Server that gives a token to each user who sends the right secret. Tests may change its
+    attributes."""
 
     issuer, audience = "https://tokens.example", "kafka"
 

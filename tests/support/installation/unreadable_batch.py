@@ -1,4 +1,4 @@
-"""Small record batches that the broker accepts and clients cannot hold."""
+"""Record batches that are small when compressed, and huge when a client unpacks them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
 
 BOMB_BYTES = 150_000_000
-"""Size in a batch of 4.6 kB. The client library unpacks at most 100 MB."""
+"""Size of a value in a batch that has 4.6 kB. The client library unpacks at most 100 MB."""
 READABLE_BOMB_BYTES = 400_000_000
-"""Size in a batch of 389 kB. The client library unpacks gzip without a limit."""
+"""Size of a value in a batch that has 389 kB. The client library unpacks gzip without a limit."""
 BATCH_RECORDS = 3
 WITHIN_S = 180
 Headers = Sequence[tuple[str, str | bytes | None]]

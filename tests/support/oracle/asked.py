@@ -1,4 +1,4 @@
-"""Requests of ingress records, parsed independently for the judge."""
+"""Requests of ingress records, parsed for the judge without the proxy's code."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Rules:
 
     def retry_delay_ms(self, group: str, attempt: int) -> int:
         """Return the delay by RocketMQ's rule: level 3 + n, or the group's own delays. The last
-        one repeats."""
+        delay repeats."""
         own = self.delays_ms.get(group) or self.levels_ms[self.first_level - 1 :]
         return own[min(attempt, len(own) - 1)]
 

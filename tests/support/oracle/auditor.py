@@ -1,4 +1,4 @@
-"""Spark audit as a second judge. It shares no code with the first one."""
+"""Spark audit as a second judge. It shares no code with the first judge, `conservation`."""
 
 from __future__ import annotations
 

@@ -75,8 +75,9 @@ class CheckBacks:
 
 
 def expired_early(ends: Ends, rules: Rules) -> Iterator[str]:
-    """Yield early expiries. The time of the proxy's `expire` record counts. The outcome may have an
-    earlier time, if another machine with a late clock reads this record."""
+    """Yield half messages that expired early. Their expiry is judged by the time of the proxy's
+    `expire` record. The outcome may have an earlier time, if a machine with a late clock reads that
+    record."""
     for place, record in ends.ingress.items():
         if record.header("timer-transaction") != b"expire" or place in ends.dead_letters:
             continue

@@ -1,4 +1,4 @@
-"""Reader of whole topics, committed records only."""
+"""Reader of the committed records of whole topics."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class CommittedReader:
         self, topics: Sequence[str], at_least: int = 0, *, awaits_open: bool = True
     ) -> Iterator[Placed]:
         """Yield all records up to the current end of every partition, and at least `at_least`. With
-        `awaits_open` the end includes transactions that are open now, even those whose end the
-        broker has confirmed. Otherwise the end lies before them."""
+        `awaits_open`, wait for the end of transactions that are open now, also if the broker has
+        confirmed their end. Otherwise the end lies before open transactions."""
         places = {place: 0 for topic in topics for place in self._partitions(topic)}
         goals = ends_of(self._admin, places) if awaits_open else {}
         for message in self._messages(places, goals, at_least):

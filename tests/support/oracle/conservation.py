@@ -1,5 +1,6 @@
-"""Judge: every ingress record ended exactly once, not early, as requested and as the log says. It
-reads only the topics (read_committed), without the proxy's code."""
+"""Judge. It checks that every ingress record ended exactly once, not early, as requested and as the
+later records of the ingress demand. It reads only the topics (read_committed), without the proxy's
+code."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ def ends_so_far(topics: Topics) -> int:
 
 
 def await_ends(topics: Topics, wanted: Callable[[], int], timeout_s: float) -> None:
-    """Wait until enough ingress records have ended. `wanted` is called each time, because the proxy
-    writes to the ingress too."""
+    """Wait until enough ingress records have ended. `wanted` is called repeatedly, because the
+    proxy writes to the ingress, too."""
     deadline = time.monotonic() + timeout_s
     ended, enough = -1, wanted()
     with CommittedReader(topics.bootstrap) as counter:
@@ -72,8 +73,8 @@ def violations(ends: Ends, rules: Rules) -> list[str]:
 
 
 def wrong_ends(ends: Ends, rules: Rules) -> list[str]:
-    """Return violations other than of check-backs. It needs the ends of one ingress partition
-    only."""
+    """Return violations, except those of check-backs. `ends` may have only one ingress
+    partition."""
     wrong = [*_not_conserved(ends), *wrong_letters(ends)]
     for lives in _lives(ends, rules):
         wrong += lives.judge()
@@ -122,7 +123,7 @@ def _came_too_late(record: Incoming, outcomes: Sequence[str]) -> bool:
 
 
 def _is_buried(outcome: Outcome) -> bool:
-    """Return whether it has a dead letter. Records dropped by `release.overdue` expire without
-    one."""
+    """Return whether a record with this outcome has a dead letter. Records dropped by
+    `release.overdue` expire without a dead letter."""
     is_dropped = outcome["outcome"] == "expired" and DROPPED in str(outcome["detail"])
     return outcome["outcome"] in BURIED and not is_dropped

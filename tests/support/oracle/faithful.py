@@ -1,5 +1,5 @@
-"""Detailed judge: deliveries equal the requests, byte for byte. Rewritten records are compared with
-the producer's original, not with the copy."""
+"""Detailed judge. It checks that deliveries equal the requests, byte for byte. Rewritten records
+are compared with the producer's own record, not with the copy."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def wrong_letters(ends: Ends) -> Iterator[str]:
 
 
 def _is_bare(letter: Incoming, outcomes: Sequence[Outcome]) -> bool:
-    """Return whether a letter has only origin and reason, and its outcome says that no more
+    """Return whether a letter has only origin and reason, and its outcome says that nothing else
     fitted."""
     is_said = _says(outcomes, "; its dead letter has no key, ")
     return is_said and letter.key is None and letter.value is None and not _unsaid(letter.headers)

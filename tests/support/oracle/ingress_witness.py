@@ -1,4 +1,4 @@
-"""Continuous reader of an ingress, so that records deleted by retention can be judged."""
+"""Continuous reader of an ingress topic. With it, records that retention deletes can be judged."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class IngressWitness:
         return self._offset(partition, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def count(self) -> int:
-        """Return the number of committed records, including deleted ones. It waits for the end of
+        """Return the number of committed records, including deleted records. Wait for the end of
         open transactions."""
         for number in range(len(self._places)):
             end = self._offset(number, OffsetSpec.latest())  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
-"""Model of the possible ends of each record and id, from the log's order alone. A *life* is a
-producer's record with all its rewrites. The life ends by its delivery, or before that by the first
-later operation on its id that can end it. All outcomes must agree on which of the two happened."""
+"""Model of the possible ends of each record. It uses only the order of the ingress log. A *life* is
+a producer's record with all its rewrites. A life ends with its delivery, or earlier by the first
+later operation that can end it, such as a cancel. All outcomes must agree on which end happened."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ AT_INGEST = {
     "partition-bad",
 }
 NOBODYS = {"hop-bad", "id-bad", "purge-bad"}
-"""A record that was refused for one of these reasons continues no other, even if it names one."""
+"""A record that is refused for one of these reasons is no successor, even if it names a
+predecessor."""
 GOES_ON = {"rolled", "requeued"}
 PURGED = "purged by "
 DELIVERED, DEAD, NOTHING = "delivered", "dead-lettered", "nothing"
@@ -47,10 +48,11 @@ DELIVERED, DEAD, NOTHING = "delivered", "dead-lettered", "nothing"
 
 @dataclass(slots=True)
 class Life:
-    """A producer's record. `members` are the origins of its rewrites. `is_named_late`: it was
-    superseded during a rewrite, and the last such operation names its end. `purged_by` is the first
-    matching purge. `is_purged`: nothing else ended it. `moved` are the members that moved it.
-    `timed` is the record that sets the due time: the last of `moved`, or `sent`."""
+    """A producer's record. `members` are the origins of the record and of its rewrites.
+    `is_named_late` says that an operation ended the life during a rewrite. Then the last such
+    operation names the end. `purged_by` is the first matching purge. `is_purged` says that this
+    purge ended the life. `moved` are the members that are moves. `timed` is the last move, or None
+    if `sent` sets the due time."""
 
     sent: Incoming
     ident: bytes | None
@@ -146,7 +148,7 @@ class Lives:
         life.timed = record
 
     def _end_by_the_last(self, life: Life, ident: bytes, hop_from: int) -> None:
-        """End it by the last record or cancel with its id. A recall changes nothing here."""
+        """End the life by the last record or cancel with its id. A recall changes nothing here."""
         offset, how = self._last[ident]
         if self._of_id.get(ident) is life:
             del self._of_id[ident]
@@ -164,7 +166,7 @@ class Lives:
             self._of_id[ident] = begun
 
     def _superseded(self, ident: bytes, how: str, by: str) -> None:
-        """End the life by a cancel or a newer record, unless it had fired."""
+        """End the life with this id by a cancel or a newer record."""
         life = self._of_id.pop(ident, None)
         self._last[ident] = int(by.rpartition("/")[2]), how
         if life is not None:
@@ -173,9 +175,9 @@ class Lives:
             self._cancels.append((by, life))
 
     def _recalled(self, origin: str, record: Incoming, place: str) -> None:
-        """Recall a life by its first or its current origin. With another origin it is too late. The
-        recall must know the key or the id. A late recall says nothing about other records with the
-        id."""
+        """Recall a life by its first or its current origin. A recall with another origin comes too
+        late. The recall must know the key or the id. A late recall does not affect other records
+        with the id."""
         life = self._of_place.get(origin)
         if life is not None and self.rules.proves_recalls and not _knows(record, life):
             life = None

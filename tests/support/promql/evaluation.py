@@ -1,6 +1,6 @@
 """Evaluation of the PromQL that the alerts use, over the syntax tree of a real parser. Other
-constructs are refused. `tests/chart/test_alerts.py` compares it with promtool if that is
-installed."""
+constructs are refused. `tests/chart/test_alerts.py` compares the results with promtool's, if
+promtool is installed."""
 
 from __future__ import annotations
 

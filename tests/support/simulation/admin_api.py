@@ -83,7 +83,7 @@ class MadeUpWorkers(Workers):
 
 def _moving(record: Message, deliver_at_ms: int) -> Moving:
     """Return a made-up record by offset. The record at offset 5 is pending. The record at 4 was
-    rewritten as 5. Offset 6 is a half message. The reading of 8 is not committed."""
+    rewritten as 5. Offset 6 is a half message. The ingest of offset 8 is not committed."""
     partition, offset = record.partition(), record.offset()
     if offset == 5:
         headers: Headers = [("timer-deliver-at", b"%d" % deliver_at_ms)]
@@ -97,15 +97,15 @@ def _moving(record: Message, deliver_at_ms: int) -> Moving:
 
 
 def _counted(buckets: int, partitions: Sequence[int]) -> Sequence[CountedShard]:
-    """Return one record per bucket for the first partition, two for the second. There was time
-    for one shard."""
+    """Count only the first of `partitions`, as if the time were over then. Partition 0 has one
+    record per bucket, and partition 1 has two."""
     counts = {0: 1, 1: 2}.get(partitions[0], 0)
     return [CountedShard(partitions[0], [counts] * buckets)]
 
 
 def _piece(partition: int, after: Key) -> PendingPiece:
-    """Return three pending records, none for the last partition. One fires at its due time, one is
-    held back, and one is undecided."""
+    """Return three pending records, or none for the last partition. One record fires at its due
+    time, one is held back by a rate limit, and one is undecided."""
     origin = f"{INGRESS}/{partition}"
     records = [
         PendingRecord(1_000, 1, f"{origin}/1", b"a", 1_000, "orders", 30, "scheduled"),
@@ -227,8 +227,8 @@ class MadeUpBroker:
 
 class MadeUpApi:
     """Real API over simulated parts: two workers, three partitions, offsets below 10.
-    `next_offsets` are the committed offsets in the next statuses, one after the other. The last one
-    stays."""
+    `next_offsets` are the committed offsets in the next statuses, one after the other. The last
+    offset stays."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""Real engine with tiny limits, so that wheels turn and segments fill within a test."""
+"""Real stores and registers with tiny limits. Wheels complete laps and segments fill within a
+test."""
 
 from __future__ import annotations
 

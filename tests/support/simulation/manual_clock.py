@@ -18,7 +18,7 @@ class ManualTime:
         self.monotonic_now_ms += elapsed_ms
 
     def sleep_ms(self, elapsed_ms: int) -> None:
-        """Let the machine sleep. Its monotonic clock stands still."""
+        """Let the machine sleep. The monotonic clock stands still."""
         self.wall_now_ms += elapsed_ms
         self.broker_now_ms += elapsed_ms
 

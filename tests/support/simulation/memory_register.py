@@ -1,4 +1,4 @@
-"""Simplest Register, made of dicts. Tests compare the real one with it."""
+"""Simplest Register, made of dicts. Tests compare the real register with it."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Simplest Store, a sorted list. Tests compare the real engine with it."""
+"""Simplest Store, a sorted list. Tests compare the real stores with it."""
 
 from __future__ import annotations
 

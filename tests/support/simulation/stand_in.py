@@ -30,10 +30,10 @@ ABSENT = object()
 
 @dataclass(slots=True)
 class Record:
-    """Record of a topic with the interface of confluent_kafka.Message. `is_missing` means compacted
-    away. Group consumers still see it, `StandInReader` does not. `timestamp_ms` is the broker's
-    time, `stamp_ms` the producer's. `is_aborted` records, and transaction markers, are invisible to
-    consumers."""
+    """Record of a topic with the interface of confluent_kafka.Message. `is_missing` means that
+    compaction removed the record. Group consumers still see it, but `StandInReader` does not.
+    `timestamp_ms` is the broker's time, and `stamp_ms` is the producer's. Consumers do not see
+    `is_aborted` records, among them transaction markers."""
 
     topic_: str
     partition_: int
@@ -94,20 +94,20 @@ class StandInKafka:
     `tells_rules` reports as max.message.bytes. `max_sent_bytes` is the producers' own
     message.max.bytes, at which `produce` raises. `time_limits` are the allowed ms before and
     after the broker's time by topic. `keyless_refused` topics refuse records without a key, like
-    compacted ones. `unauthorised` topics refuse to be written and to be described.
+    compacted topics. `unauthorised` topics refuse writes and descriptions.
 
-    Partitions: metadata says of those in `leaderless` and `short_of_replicas` that they cannot be
-    written, but they take records. `is_partitioning` lets keys choose partitions. Otherwise all
-    records go to the first partition.
+    Partitions: the metadata says that partitions in `leaderless` and `short_of_replicas` cannot
+    be written. But these partitions take records. `is_partitioning` lets keys choose partitions.
+    Otherwise all records go to the first partition.
 
-    Ingress: `first_partition` allows several stand-ins side by side. `stable_ends` has, by
-    partition, the offset from which on a transaction is open. Consumers read up to it. The records
-    of this transaction are `undecided`. `unreadable` has batches (base, end) by partition that no
-    consumer can unpack.
+    Ingress: `first_partition` gives several stand-ins different partitions. `stable_ends` has the
+    offset of each partition at which an open transaction begins. Consumers read up to this offset.
+    The records of this transaction are `undecided`. `unreadable` has batches (base, end) by
+    partition that no consumer can unpack.
 
     Group: `rebalances` ("on_revoke" or "on_lost" with a partition) happen at the next polls.
-    With several members, `wanted` maps partitions to future owners, `held` to current ones.
-    `places` has the static members. A member that has unsubscribed has left.
+    With several members, `wanted` maps partitions to future owners, and `held` maps them to
+    current owners. `places` has the static members. A member that unsubscribes leaves.
 
     Throttling: a producer that sends more than `takes_at_once` records in a transaction is
     throttled for `throttles_ms`. `sizes` has the number of records at each flush."""
@@ -178,8 +178,9 @@ class StandInKafka:
     def refusal(
         self, topic: str, key: bytes | None, value: bytes | None, size_bytes: int, stamp_ms: int
     ) -> KafkaException | None:
-        """Return the broker's refusal of a record, None if it is accepted. The transaction gets the
-        error about a refused time. The delivery report says that the record is invalid."""
+        """Return the broker's refusal of a record, None if it is accepted. After a refused time,
+        the transaction fails with this error, but the delivery report says that the record is
+        invalid."""
         if topic in self.unauthorised:
             return kafka_error(KafkaError.TOPIC_AUTHORIZATION_FAILED, txn_requires_abort=True)
         most_bytes = self.max_record_bytes.get(topic, 1 << 30)
@@ -350,8 +351,8 @@ class StandInProducer:
 
 
 class StandInConsumer:
-    """Consumer of the group. As the only member it is assigned every partition at its first poll.
-    As one of several it gets its partitions when no other member has them."""
+    """Consumer of the group. The only member is assigned every partition at its first poll. One of
+    several members gets its partitions when no other member has them."""
 
     def __init__(self, kafka: StandInKafka, batch_records: int = 1_000, member: int = 0) -> None:
         self._kafka, self._member = kafka, member

@@ -39,7 +39,7 @@ class StandInAdmin:
         return SimpleNamespace(topics=listed)
 
     def list_offsets(self, asked: dict[TopicPartition, Any], **_: object) -> dict[Any, Any]:
-        """Return begin or end of ingress partitions, open transactions included."""
+        """Return the first or the next offset of ingress partitions, open transactions included."""
         return {place: self._offset(place.partition, spec) for place, spec in asked.items()}
 
     def _offset(self, partition: int, spec: object) -> Future[Any]:

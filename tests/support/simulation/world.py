@@ -112,7 +112,7 @@ class SettingsTopic:
         return self._served.get((topic, partition))
 
     def catch_up(self) -> None:
-        """Do nothing: it is always up to date."""
+        """Do nothing: these settings are always up to date."""
 
     def look(self) -> bool:
         has_changed, self.has_changed = self.has_changed, False
@@ -154,8 +154,8 @@ class Folders:
 class World:
     """One proxy, one broker and one clock. `open_store` decides which state survives a crash. With
     `commits` a transaction is confirmed in the next turn, as in a real proxy, and the executor
-    decides when it commits. Without it each turn ends with a commit. `beside` is another proxy of
-    the same group, broker and clock (`StandInKafka.wanted`)."""
+    decides when it commits. Without `commits` each turn ends with a commit. `beside` is another
+    proxy of the same group, broker and clock (`StandInKafka.wanted`)."""
 
     def __init__(
         self,
@@ -245,8 +245,8 @@ class World:
     def moving(
         self, partition: int, offset: int, deliver_at_ms: int
     ) -> Callable[[], Record | None]:
-        """Return a function that writes the admin API's move of a record. It does nothing if the
-        record is not pending now."""
+        """Return a function that writes the admin API's move of a record. The function does nothing
+        if the record is not pending now."""
         shard, record = self.shards.get(partition), None
         for asked in self.kafka.read(INGRESS):
             is_it = (asked.partition(), asked.offset()) == (partition, offset)
@@ -260,12 +260,13 @@ class World:
         return partial(self.send, headers, key, value, partition)
 
     def pause_ingest(self, is_paused: bool) -> None:
-        """Pause or resume ingest, as an operator does. Later proxies notice it too."""
+        """Pause or resume ingest, as an operator does. Proxies that start later notice this,
+        too."""
         self.policies.is_ingest_paused = is_paused
         self.pipeline.pause_ingest(is_paused)
 
     def turn(self, times: int = 1) -> None:
-        """Turn the pipeline. A lost session starts again, as in the worker."""
+        """Run turns of the pipeline. A lost session starts again, as in the worker."""
         for _ in range(times):
             try:
                 self.pipeline.turn()
@@ -310,7 +311,7 @@ class World:
         self._parts = None
 
     def stop(self) -> None:
-        """Stop the proxy with a hand-over. If that fails, its memory is lost."""
+        """Stop the proxy with a hand-over. If the hand-over fails, the proxy's memory is lost."""
         if self._parts is not None:
             with suppress(SessionLost):
                 self.pipeline.hand_over(list(self.shards))
@@ -357,7 +358,7 @@ class World:
             self.clock.set_broker_time(self.time.broker_time())
 
     def assemble(self) -> Parts:
-        """Return a session of the proxy, wired as in a real one, not joined."""
+        """Return a session of the proxy, wired as in a real proxy. It has not joined the group."""
         self.clock = self.time.clock(self.max_step_ms)
         self.ask_broker_time()
         kafka = KafkaClients(
