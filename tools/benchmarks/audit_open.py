@@ -38,8 +38,8 @@ VALUE_BYTES: Final = 200
 
 
 def open_rows(spark: SparkSession, count: int, now_ms: int) -> DataFrame:
-    """Return rows of the table OPEN: pending records. No record of the topics has their negative
-    offsets."""
+    """Return rows of the table OPEN: pending records. Their offsets are negative, so that no record
+    of the topics has the same offset."""
     due_ms = f"{now_ms + HOUR_MS} + (xxhash64(id, 1) & {FIFTY_DAYS_MS - 1})"
     known = {
         "timestamp_ms": f"{now_ms} - id DIV 1000",
@@ -119,7 +119,8 @@ def _gone_on(spark: SparkSession, job: AuditJob, table: Path) -> dict[str, Any]:
 
 
 def _stands_at_the_newest(history: History) -> None:
-    """Add an audit to the history that left the current version of the table of open records."""
+    """Note an audit in the history, as if it had left the current version of the table of open
+    records."""
     (row,) = history.audits.collect()
     newest = {"audit": new_name(), "open_version": history.records.version}
     history.add({**row.asDict(), **newest})

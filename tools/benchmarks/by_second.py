@@ -13,8 +13,8 @@ from tools.benchmarks.verdict import Lateness, lateness
 Floats = npt.NDArray[np.float64]
 
 SHORT_MS: Final = 1_000
-"""Shorter delays are short. A record with a short delay is late if the proxy reads the ingress
-late. Most records with longer delays are still read before their due."""
+"""Delays below this are called short. A record with a short delay is late if the proxy reads the
+ingress late. Most records with longer delays are still read before their due."""
 
 
 @dataclass(frozen=True, slots=True)

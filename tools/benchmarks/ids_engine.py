@@ -196,7 +196,8 @@ def _anonymous_mb() -> float:
 
 
 def main() -> None:
-    """Print one JSON line per engine. Arguments: ids (4,000,000), and one engine's name."""
+    """Print one JSON line per engine. Optional arguments: the number of ids (default 4,000,000),
+    and the name of one engine."""
     ids = int(sys.argv[1]) if len(sys.argv) > 1 else 4_000_000
     if len(sys.argv) > 2:
         gc.disable()

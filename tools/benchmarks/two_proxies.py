@@ -38,7 +38,7 @@ Commands: TypeAlias = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Measurement of both proxies. With `rounds` rounds, its ratios exceed the noise."""
+    """Measurement of both proxies. `rounds` rounds are enough to see ratios above the noise."""
 
     rounds: int
     measure: Callable[[World, Commands, str, int], Rounds]

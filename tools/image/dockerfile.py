@@ -1,4 +1,4 @@
-"""Parser for this repository's Dockerfile: stages and steps, with values instead of arguments."""
+"""Parser for this repository's Dockerfile: stages and steps, with build arguments filled in."""
 
 import json
 import re

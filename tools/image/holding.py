@@ -1,4 +1,4 @@
-"""Checks of claims in a trial."""
+"""Checks in a trial, and the error of a failed check."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""Functions that take the pictures: each of a part of the page, in a size, light or dark."""
+"""Functions that take the pictures. Each picture shows a part of the page, in one size, light or
+dark."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class NotHere(Exception):
 
 
 def output_of(*command: str | Path, folder: Path, **variables: str) -> str:
-    """Return what a program printed. Raise Fault with its output if it fails."""
+    """Return the output of a program. If the program fails, raise Fault with the output."""
     ran = subprocess.run(
         command,
         cwd=folder,

@@ -35,7 +35,7 @@ class Lane(ABC):
 
     @property
     def is_over(self) -> bool:
-        """Return whether no faults are left, or one could not be applied."""
+        """Return whether no faults are left, or a fault could not be applied."""
         return not self._thread.is_alive()
 
     def begin(self) -> None:

@@ -125,8 +125,8 @@ class SoakInstallation(Installation):
 @dataclass(frozen=True, slots=True)
 class Scene:
     """Parts of the soak that faults hit. Only one thread uses `draw`. `large` are topics for
-    records of a mebibyte. The last topic of `large` refuses them. `may_fill_disks` says that each
-    data folder is on a small file system of its own."""
+    records of a mebibyte. The last topic of `large` refuses such records. `may_fill_disks` says
+    that each data folder is on a small file system of its own."""
 
     cluster: Cluster
     relays: Relays

@@ -38,7 +38,7 @@ HOPS: Final = range(75, 80)
 REQUEUED: Final = range(75, 78)
 PREPARE, COMMIT = 85, 86
 REPLACED: Final = range(87, 89)
-"""The record two slots later replaces it."""
+"""Each of these records is replaced by the record two slots later."""
 WITH_ID: Final = range(89, 95)
 CANCELLED, CANCEL = 95, 96
 NO_TARGET, NO_TIME, NOT_TAKEN = 97, 98, 99
@@ -50,7 +50,7 @@ LOST: Final = Rejection("publish-failed", "the broker refused the record")
 
 
 class Written(NamedTuple):
-    """A record as arguments of a producer. With partition -1 the key decides on the partition."""
+    """A record as arguments of a producer. With partition -1 the key decides the partition."""
 
     topic: str
     value: bytes | None

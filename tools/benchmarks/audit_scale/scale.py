@@ -28,7 +28,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Wall times of processes, with their starts. `bare_start_s` is the part of `bare_s` before
+    """Wall times, each with the start of a process. `bare_start_s` is the part of `bare_s` before
     reading. The audit's start is assumed to take the same time."""
 
     records: int

@@ -62,8 +62,8 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Streams by rate. A rate is held if the p99 is within a limit. No rate above the first rate
-    that was not held was tried. `held_per_s` has the highest held rate for each limit in ms."""
+    """Streams by rate. A rate is held if the p99 is within a limit. Rates rise up to the first rate
+    that was not held. `held_per_s` has the highest held rate for each limit in ms."""
 
     by_rate: Mapping[str, Rung]
     held_per_s: Mapping[str, int]

@@ -214,8 +214,8 @@ def _kind(one: Ended) -> str:
 
 
 def _is_between(t: Planting, one: Ended) -> bool:
-    """Return whether the record's target took a delivery that is at least as large in the second
-    before the record's delivery, and another in the second after it."""
+    """Return whether the record's target took deliveries of at least this record's size: one in the
+    second before the record's delivery, and one in the second after it."""
     if not (is_plain(t, one) and one.delivery.topic.startswith("orders-")):
         return False
     second = one.delivery.timestamp_ms // 1_000

@@ -214,8 +214,7 @@ def outcomes_swapped(t: Planting, one: Ended) -> Planted:
 
 
 def _mate(t: Planting, one: Ended) -> Ended | None:
-    """Return a control record of the record's partition. Both outcomes exist since the same
-    moment."""
+    """Return a control record of the same partition whose outcome exists since the same moment."""
     if not _must_have_ended(t, one):
         return None
     controls = (o for o in t.records if o.partition == one.partition and o.end in CONTROLLED)

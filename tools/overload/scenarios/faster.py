@@ -1,4 +1,5 @@
-"""Scenario faster: more is written for minutes than can be delivered, then writing stops."""
+"""Scenario faster: for minutes, more records are written than can be delivered. Then writing
+stops."""
 
 from __future__ import annotations
 

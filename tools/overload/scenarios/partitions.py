@@ -1,5 +1,5 @@
-"""Scenario partitions: one worker with many ingress partitions, killed and started in the
-middle."""
+"""Scenario partitions: one worker with many ingress partitions. In the middle of the deliveries it
+is killed and started again."""
 
 from __future__ import annotations
 
