@@ -22,7 +22,7 @@ from tools.install.go_built import GoProgram, NotBuilt
 from tools.install.tools import KUBERNETES, ToolMissing, of_kubernetes, tools
 from tools.pods import cgroups, images
 from tools.pods.inside import Arguments
-from tools.pods.steps import Steps
+from tools.pods.steps import step
 
 REPOSITORY: Final = Path(__file__).parents[2]
 FOLDER: Final = REPOSITORY / "build" / "pods"
@@ -65,14 +65,13 @@ def main() -> int:
     """Return 0 if all steps held, 1 if one failed, 3 if this machine cannot run them."""
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, _leave)
-    steps = Steps()
     try:
         found = list(cgroups.hierarchies(cgroups.MOUNTS.read_text("utf-8")))
         _refuse_if_impossible(found)
         with _only_run():
             _clean(found)
             try:
-                return _run(found, steps)
+                return _run(found)
             finally:
                 _clean(found)
     except (NotPossible, ToolMissing, NotBuilt) as missing:
@@ -128,11 +127,10 @@ def _clean(found: list[cgroups.Hierarchy]) -> None:
     shutil.rmtree(FOLDER / "run", ignore_errors=True)
 
 
-def _run(found: list[cgroups.Hierarchy], steps: Steps) -> int:
-    with steps.step("programs") as seen:
+def _run(found: list[cgroups.Hierarchy]) -> int:
+    with step("programs"):
         programs = tools(*MORE)
-        seen(f"{len(programs)} of Go")
-    with steps.step("files of the images"):
+    with step("files of the images"):
         _make_images()
     (FOLDER / "run").mkdir()
     given = Arguments(
@@ -141,7 +139,6 @@ def _run(found: list[cgroups.Hierarchy], steps: Steps) -> int:
         layouts=[str(path) for path in images.layouts(FOLDER)],
         programs={name: str(path) for name, path in programs.items()},
         hierarchies=[(str(one.mounted), list(one.controllers)) for one in found],
-        ended=steps.ended,
     )
     cgroups.make(found, MEMORY_BYTES)
     command = isolated(found, given)

@@ -15,6 +15,8 @@ MOUNTS: Final = Path("/proc/mounts")
 NEEDED: Final = {"cpu", "cpuacct", "cpuset", "devices", "freezer", "memory", "pids"}
 CONTROLLERS: Final = {*NEEDED, "blkio", "hugetlb", "net_cls", "net_prio", "perf_event", "rdma"}
 PROCESSES: Final = "cgroup.procs"
+CPU_SHARES: Final = 16 * 1024
+"""Share of the processors, for some 16 busy processes. Without it the group counts as one."""
 END_WITHIN_S: Final = 30
 LOOK_EVERY_S: Final = 0.1
 
@@ -55,6 +57,8 @@ def make(found: Iterable[Hierarchy], memory_bytes: int) -> None:
         if "cpuset" in hierarchy.controllers:
             for name in ("cpuset.cpus", "cpuset.mems"):
                 (hierarchy.group / name).write_text((hierarchy.mounted / name).read_text())
+        if "cpu" in hierarchy.controllers:
+            (hierarchy.group / "cpu.shares").write_text(str(CPU_SHARES))
         if "memory" in hierarchy.controllers:
             (hierarchy.group / "memory.limit_in_bytes").write_text(str(memory_bytes))
 

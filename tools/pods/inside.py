@@ -7,8 +7,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,7 +21,7 @@ from tools.install.helm import Helm, HelmRefused
 from tools.pods import cgroups, images, node
 from tools.pods.cluster import Cluster
 from tools.pods.node import CONFIGURATION, Node
-from tools.pods.steps import Step, Steps
+from tools.pods.steps import step
 from tools.pods.trial import Trial
 
 ON_NODE: Final = ("kubelet", "kube-proxy", "kube-router")
@@ -37,10 +36,6 @@ USERS: Final = {
 }
 READY_WITHIN_S: Final = 180
 HOOKS_WITHIN_S: Final = 240
-SYSTEM_BYTES: Final = 1_280 << 20
-"""Memory of the node's programs, with one process beside each container. 0.8 GB are in use."""
-GO_MEMORY: Final = {"GOMEMLIMIT": "400MiB"}
-"""Memory from which on a Go program collects more often."""
 
 
 class Arguments(NamedTuple):
@@ -49,44 +44,44 @@ class Arguments(NamedTuple):
     layouts: list[str]
     programs: dict[str, str]
     hierarchies: list[tuple[str, list[str]]]
-    ended: list[Step]
 
 
 def main() -> int:
     given = Arguments(*json.loads(sys.argv[1]))
-    steps = Steps([Step(*one) for one in given.ended])
-    os.environ.update(GO_MEMORY)
     try:
         with ExitStack() as running:
-            _run(given, steps, running)
-    except (AssertionError, HelmRefused, Refused) as failed:
-        print(f"Not held: {failed}", file=sys.stderr)
-        return 1
-    print(f"\n{steps.table()}\nHeld.", flush=True)
-    return 0
+            # The kernel ends all programs with this one. To end them in order takes half a minute.
+            os._exit(_told(_run(given, running)))
+    except (AssertionError, Refused) as not_started:
+        return _told(str(not_started))
 
 
-def _run(given: Arguments, steps: Steps, running: ExitStack) -> None:
+def _told(failed: str) -> int:
+    print(f"Not held: {failed}" if failed else "Held.", flush=True)
+    return int(bool(failed))
+
+
+def _run(given: Arguments, running: ExitStack) -> str:
+    """Start the node and run the trial. Return what was not held."""
     here = Node(Path(given.folder), Path(given.base))
-    with steps.step("node") as seen:
+    with step("node") as seen:
         api = _started(here, given, running)
         seen(f"Ready, Kubernetes {api.version()}")
-    with steps.step("images") as seen:
+    with step("images") as seen:
         for layout in given.layouts:
             _import(here, Path(layout))
         seen(", ".join(images.TAGS.values()))
-    with steps.step("broker"):
+    with step("broker"):
         broker = running.enter_context(EmbeddedBroker(here.folder / "broker", host=node.ADDRESS))
     config = kubeconfig(api, here.folder / "admin.kubeconfig")
     helm = Helm(config, HOOKS_WITHIN_S)
     cluster = Cluster(api, here)
     try:
-        Trial(cluster, helm, broker.bootstrap_servers, steps).run()
-    except (AssertionError, HelmRefused):
+        Trial(cluster, helm, broker.bootstrap_servers).run()
+    except (AssertionError, HelmRefused, Refused) as failed:
         print(cluster.report(), file=sys.stderr)
-        raise
-    with steps.step("memory") as seen:
-        seen(f"{_used_mb(here)} MB used by the node's programs")
+        return str(failed)
+    return ""
 
 
 def _started(here: Node, given: Arguments, running: ExitStack) -> Api:
@@ -95,12 +90,11 @@ def _started(here: Node, given: Arguments, running: ExitStack) -> Api:
     script = here.preparation(found, {name: programs[name] for name in ON_NODE})
     subprocess.run(["/bin/sh", "-ec", script], check=True)
     here.write()
-    start = _Starter(here, _system_group(here), running)
+    start = _Starter(here, running)
     tokens = {name: secrets.token_hex(16) for name in USERS}
     start.node("containerd")
     users = {tokens[name]: user for name, user in USERS.items()}
-    with start.in_group():
-        api = running.enter_context(control_plane(programs, here.folder, users))
+    api = running.enter_context(control_plane(programs, here.folder, users))
     configs = {name: _config(here, api, name, token) for name, token in tokens.items()}
     _start_control(start, programs, configs, here.folder)
     _start_node(start)
@@ -113,39 +107,16 @@ def _started(here: Node, given: Arguments, running: ExitStack) -> Api:
 
 
 class _Starter:
-    """Start of programs that share a group's memory and end with the block."""
+    """Start of programs that end with the block."""
 
-    def __init__(self, here: Node, group: Path, running: ExitStack) -> None:
-        self._here, self._group, self._running = here, group, running
+    def __init__(self, here: Node, running: ExitStack) -> None:
+        self._here, self._running = here, running
 
     def node(self, name: str, *arguments: str) -> None:
         self.plain(name, *self._here.command(name, *arguments))
 
     def plain(self, name: str, *command: str) -> None:
-        with self.in_group():
-            self._running.enter_context(process(command, self._here.folder, name))
-
-    @contextmanager
-    def in_group(self) -> Iterator[None]:
-        """Move this process into the group meanwhile, since children start in their parent's."""
-        (self._group / cgroups.PROCESSES).write_text("0")
-        try:
-            yield
-        finally:
-            (self._group.parent / cgroups.PROCESSES).write_text("0")
-
-
-def _system_group(here: Node) -> Path:
-    group = here.root / "sys/fs/cgroup/memory/system"
-    group.mkdir()
-    (group / "memory.limit_in_bytes").write_text(str(SYSTEM_BYTES))
-    return group
-
-
-def _used_mb(here: Node) -> int:
-    lines = (here.root / "sys/fs/cgroup/memory/system/memory.stat").read_text().splitlines()
-    (used,) = [line for line in lines if line.startswith("total_rss ")]
-    return int(used.split()[1]) >> 20
+        self._running.enter_context(process(command, self._here.folder, name))
 
 
 def _config(here: Node, api: Api, name: str, token: str) -> Path:

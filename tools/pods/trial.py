@@ -15,7 +15,7 @@ from tools.install.api import Document
 from tools.install.helm import Helm
 from tools.pods import images, node
 from tools.pods.cluster import WITHIN_S, Cluster
-from tools.pods.steps import Steps
+from tools.pods.steps import Say, step
 
 PROBE: Final = Path(__file__).with_name("probe.py")
 ADMIN_PORT: Final = 9464
@@ -28,16 +28,13 @@ SPREAD: Final = [f"{number * 100}ms" for number in range(1, 201)]
 """Delays of records that fall due all the time while pods come and go."""
 NEVER: Final = "0 0 29 2 *"
 
-Say = Callable[[str], None]
-
 
 class Trial:
     """One release from install to audit. Records are sent in most steps and judged: each arrives
     once, and none early."""
 
-    def __init__(self, cluster: Cluster, helm: Helm, bootstrap: str, steps: Steps) -> None:
+    def __init__(self, cluster: Cluster, helm: Helm, bootstrap: str) -> None:
         self._cluster, self._helm, self._bootstrap = cluster, helm, bootstrap
-        self._steps = steps
         self._records = Deliveries(bootstrap)
         self._values = values(bootstrap)
 
@@ -57,9 +54,9 @@ class Trial:
             "volumes kept": self._reinstall,
             "audit": self._audit,
         }
-        for name, step in steps.items():
-            with self._steps.step(name) as seen:
-                step(seen)
+        for name, carry_out in steps.items():
+            with step(name) as seen:
+                carry_out(seen)
 
     def _install(self, seen: Say) -> None:
         self._helm.install(self._values)
@@ -124,13 +121,13 @@ class Trial:
         seen(f"both pods replaced, {self._judged(HANDED_OVER_WITHIN_MS)}")
 
     def _scale_in(self, seen: Say) -> None:
-        self._records.send(*SPREAD)
+        self._records.send(*SPREAD[:100])
         self._cluster.scale(1)
         self._cluster.await_ready(1)
         seen(self._judged(HANDED_OVER_WITHIN_MS))
 
     def _scale_out(self, seen: Say) -> None:
-        self._records.send(*SPREAD)
+        self._records.send(*SPREAD[:100])
         self._cluster.scale(3)
         self._cluster.await_ready(3)
         seen(self._judged())
