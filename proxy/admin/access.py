@@ -49,7 +49,7 @@ class WrongTokens:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a port on `host`."""
+    """Return whether only this machine can reach a port on `host`."""
     address = _address(host)
     return host == "localhost" or (address is not None and address.is_loopback)
 
@@ -100,7 +100,8 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def _network(text: str) -> str:
-    """Return an IPv4 address, or an IPv6 address's /64 network, because one machine may own it."""
+    """Return an IPv4 address, or the /64 network of an IPv6 address. One machine may own a whole
+    /64."""
     address = _address(text.partition("%")[0])
     if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
         return str(int(address) >> 64)

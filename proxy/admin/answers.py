@@ -38,11 +38,14 @@ class OfGroup(Answer):
         "partition recovers or moves to another instance.",
     )
     unanswered: list[Unanswered] = Field(
-        [], description="Instances that did not answer. Others may serve their partitions already."
+        [],
+        description="Instances that did not answer. Other instances may serve their "
+        "partitions already.",
     )
 
     def covered(self) -> list[int] | None:
-        """Return the partitions that the answer covers, some perhaps twice. None: not told."""
+        """Return the partitions that the answer covers. A partition may be there twice. Return None
+        if the answer does not name partitions."""
         return None
 
     def cover(self, partitions: list[int]) -> None:

@@ -63,7 +63,7 @@ Calls with which operators observe and control a running proxy. The admin port s
 Any instance answers for the whole group, if the setting `admin.peers` leads to all instances.
 `complete` and `unanswered` say what is missing. With the request header
 `Delay-Proxy-Scope: instance` the called instance answers for its own partitions only.
-A change (a cancel, a pause, a limit) counts for all instances. Call any of them.
+A change (a cancel, a pause, a limit) applies to all instances. Call any of them.
 All times are epoch milliseconds. Durations are written `500ms`, `30s`, `5m`, `2h`, `7d`.
 """
 TAGS: Final = {
@@ -107,7 +107,7 @@ def get_instance(site: SiteOf) -> Identity:
 @process.get("/changes")
 @needs("operator")
 def get_changes(site: SiteOf, limit: Limit = 100) -> Changes:
-    """List changes by the admin port, made or refused, the newest first.
+    """List the changes that callers of the admin port made or tried to make, the newest first.
 
     All instances give the same list. Dry runs are left out.
     """
@@ -118,9 +118,10 @@ def get_changes(site: SiteOf, limit: Limit = 100) -> Changes:
 @process.get("/instances", response_model=Instances)
 @needs("viewer")
 async def get_instances(site: SiteOf, others: OthersOf) -> Response:
-    """Show all instances of the group, their totals, and what did not answer.
+    """Show all instances of the group, their totals, and the instances that did not answer.
 
-    The figures are at most a second old. Numbers by time are at most five seconds old.
+    The numbers of overdue and paused records are at most five seconds old. All other figures are at
+    most a second old.
     """
     return json_reply(200, instances_of(await site.events.whole(others.asker)))
 
@@ -132,7 +133,7 @@ async def get_instances(site: SiteOf, others: OthersOf) -> Response:
 )
 @needs("viewer")
 async def get_events(site: SiteOf, request: Request) -> Response:
-    """Stream the data of the page, once a second.
+    """Stream the data of the operators' page, once a second.
 
     The stream of server-sent events has no end. The data of each event is one snapshot in JSON.
     The fields belong to the page of the same version and may change with any release. At most 16
@@ -288,15 +289,15 @@ class AdminApp:
         return api
 
     def _asker(self, headers: Mapping[str, str]) -> Asker:
-        """Return the caller, as this instance names it to its peers."""
+        """Return the caller, with the headers that prove to the peers who it is."""
         names = {"authorization", (self._site.settings.admin.trusted_header or "").lower()}
         sent = {name: text for name, text in headers.items() if name in names}
         authorization = sent.get("authorization", "")
         return Asker(sent, lambda: self.tokens.caller(authorization) is not None)
 
     async def _answer_peer(self, group: str, always: dict[bytes, bytes]) -> None:
-        """Say who answers. Raise Problem if the request is for another group or cluster, or if
-        this instance does not know its own yet."""
+        """Add the reply headers that name this instance and its group. Raise Problem if the request
+        is for another group or cluster, or if this instance does not know its own cluster yet."""
         peers = self._site.peers
         own = await in_thread(peers.identity)
         always[INSTANCE.encode()] = peers.own_header().encode()

@@ -285,8 +285,8 @@ class BrokerAccess:
         return self.read_all({partition: [offset]})[partition].get(offset)
 
     def read_all(self, wanted: Mapping[int, Sequence[int]]) -> dict[int, dict[int, Record]]:
-        """Return the records that the ingress has, by partition and offset. `wanted` has the
-        offsets of each partition in order."""
+        """Return the records that the ingress has, by partition and offset. `wanted` has the sorted
+        offsets of each partition."""
         within_s = READ_WITHIN_S + JUMP_S * sum(map(len, wanted.values()))
         until_s, settings = time.monotonic() + within_s, lookup_config(self._settings)
 

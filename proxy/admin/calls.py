@@ -46,10 +46,10 @@ from proxy.telemetry.status import Status
 
 CALLS_AT_ONCE: Final = 4
 CALLS_OF_PEERS_AT_ONCE: Final = 8
-"""Calls of other instances have places of their own, so that instances never wait for each other's
-places."""
+"""Calls of other instances are counted separately. A call for the whole group keeps its place while
+it asks the other instances, so shared places could block all instances."""
 READINGS_AT_ONCE: Final = 2
-"""At most this many calls read dead letters at a time, and as many read traces."""
+"""At most this many calls read dead letters at a time, and at most this many read traces."""
 MOVES_AT_ONCE: Final = 1
 RECORDED_WITHIN_S: Final = 1.0
 """A reply waits at most this long until the change is recorded. Without a broker the change is
@@ -265,7 +265,7 @@ def _check_json(content_type: str, body: bytes) -> None:
 
 
 def _part_of_path(raw: str) -> str:
-    """Decode a part of the path. It is percent-encoded until here, so %2F is no separator."""
+    """Decode a part of the path. The path is split before it is decoded, so %2F is no separator."""
     try:
         return unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError:

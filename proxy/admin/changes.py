@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class Change(Answer):
-    """A change by the admin port, made or refused."""
+    """A change that a caller of the admin port made or tried to make."""
 
     at: Time
     caller: str
@@ -102,8 +102,8 @@ def cut(text: str) -> str:
 
 
 def read_change(value: bytes | None) -> Change | None:
-    """Parse a record of the topic. Ignore fields of later versions. Return None if it is no change,
-    because another program may have written it."""
+    """Parse a record of the topic. Ignore fields of later versions. Return None for a record that
+    another program has written."""
     try:
         said = read_object(value, MOST_RECORD_BYTES)
         return Change.model_validate(

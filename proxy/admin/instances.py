@@ -1,4 +1,4 @@
-"""All instances of the group: their snapshots as one, for the page and GET /instances."""
+"""The snapshots of all instances, added up for the page and for GET /instances."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -75,13 +75,13 @@ class Snapshot(Part):
 
     @property
     def overdue(self) -> int | None:
-        """The overdue records, with the records that targets refuse for now."""
+        """Number of overdue records, including records that targets refuse for now."""
         refused = sum(one.records for one in self.refused.values())
         return None if self.by_time is None else self.by_time.overdue + refused
 
 
 def gathered(settings: Settings, peers: Peers, own: dict[str, Any], asker: Asker) -> dict[str, Any]:
-    """Return the snapshot of the whole group: totals, instances, and what did not answer."""
+    """Return the snapshot of the whole group: totals, instances, and who did not answer."""
     replies = peers.ask(asker, "GET", f"{PREFIX}/events", within_s=WITHIN_S)
     called = settings.instance_name
     found: list[tuple[str, str | None, Snapshot]] = [(called, None, Snapshot.model_validate(own))]

@@ -38,8 +38,8 @@ from proxy.dead_letters.replay_plan import Mark, Selection, read_edits, read_rat
 from proxy.protocol.policy import is_legal_topic
 
 CURSOR: Final = re.compile(r"1(\.[0-9]{1,19}){1,1000}")
-"""A cursor: 1 is the version of its form. For each partition the offset follows below which the
-list continues."""
+"""A cursor. The first number is the version of the form. Then follows an offset for each partition.
+The list continues below these offsets."""
 PLACE: Final = re.compile(r"[0-9]{1,10}/[0-9]{1,18}")
 READING: Final = "Two other calls are reading dead letters. Try again."
 
@@ -75,10 +75,14 @@ def list_dead_letters(
     ] = None,
     since: Annotated[
         Instant,
-        Query(description="Epoch milliseconds or RFC 3339. Letters written then or later."),
+        Query(
+            description="Only letters written at this time or later. Epoch milliseconds or RFC "
+            "3339."
+        ),
     ] = None,
     until: Annotated[
-        Instant, Query(description="Epoch milliseconds or RFC 3339. Letters written before.")
+        Instant,
+        Query(description="Only letters written before this time. Epoch milliseconds or RFC 3339."),
     ] = None,
     limit: Limit = 100,
     cursor: Annotated[
@@ -90,10 +94,11 @@ def list_dead_letters(
 ) -> models.LetterPage:
     """List dead letters, newest first, page by page.
 
-    Threads of their own read the topic and delay no delivery. A page may be short or empty and
-    still have a cursor. Then there is more to read. A letter that is there during the whole listing
-    is on one of the pages. Within a partition of the topic, the later offset comes first. Two calls
-    read at a time. Others get 503. Reading rests three seconds for each second of work.
+    Separate threads read the topic, so that delivery is not delayed. A page may be short or empty
+    and still have a cursor. Then there is more to read. A letter that is there during the whole
+    listing is on one of the pages. Within a partition of the topic, the later offset comes first.
+    Two calls read at a time. Further calls get 503. A call rests three seconds for each second of
+    work.
     """
     topic = topic if topic is not None else site.settings.topics.dead_letters
     group = _group_of(topic, site.settings.topics)
@@ -157,12 +162,13 @@ def get_dead_letter(site: SiteOf, caller: CallerOf, place: Place) -> models.Lett
 def replay_dead_letters(site: SiteOf, body: models.ReplayBody, wait: Wait = 0) -> models.Replay:
     """Replay dead letters, or count them first.
 
-    Filters and `places` choose the letters. Without any, all letters of the topic are replayed.
-    Each letter goes to the ingress in one transaction with its mark, so none is replayed twice.
-    This holds if others replay at the same time, and if a process is killed. Call again, and the
-    replay continues. It runs in the called process, even if nobody waits. A process runs two jobs
-    at a time, dry runs included. It runs one replay at a time for each topic, not counting dry
-    runs. A replay that another process begins ends the replay here.
+    Filters and `places` choose the letters. Without any, all letters of the topic are replayed. In
+    one transaction, each letter is written to the ingress and marked as replayed. So no letter is
+    replayed twice, even if several processes replay at the same time, or a process is killed. Call
+    again, and the replay continues. A replay runs in the called process, even if nobody waits for
+    it. A process runs two jobs at a time, dry runs included. It runs one replay at a time for each
+    topic, not counting dry runs. If another process begins a replay of the same topic, the replay
+    here ends.
     """
     return site.replays.start(wanted_by(body, site.settings.topics)).shown(wait)
 
@@ -261,8 +267,8 @@ def _listed(
 ) -> list[models.ListedLetter]:
     """Return letters as the API lists them.
 
-    A caller without the right to read contents gets no keys, and of an exception only its class,
-    because an exception's message may quote the record."""
+    A caller without the right to read contents gets no keys. Of an exception it gets only the
+    class, because the message may quote the record."""
     listed = []
     for one in letters:
         key = None if one.key is None else one.key.decode("utf-8", "backslashreplace")

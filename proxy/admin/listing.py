@@ -18,10 +18,11 @@ CURSOR: Final = re.compile(
     r"1\.([0-8][0-9]{18}|[0-9]{1,18})\.([0-9]{1,10})\.([0-8][0-9]{18}|[0-9]{1,18})"
 )
 LAST_IN_CURSOR: Final = 9 * 10**18 - 1
-"""In a cursor, this offset stands for the end of a millisecond."""
+"""The highest offset in a cursor. It stands for LAST_OFFSET."""
 BEYOND_PARTITIONS: Final = 2**31
 PAGE_S: Final = 2.0
-"""A page is returned after this time, full or not: a narrow filter visits many records."""
+"""A page is returned after this time, even if it is not full. With a narrow filter, a full page
+could take minutes."""
 LEAST_PIECE: Final = 16
 """A query asks for at least this many records of each partition, because a query without records
 already costs as much for each partition as listing about a hundred records."""
@@ -59,8 +60,8 @@ def partition_in(origin: str) -> int:
 
 
 def add_pages(one: RecordPage, other: RecordPage) -> RecordPage:
-    """Return the records of two instances in order. Records beyond the cursor of a page are not
-    known. Raises ValueError if a page cannot be read."""
+    """Merge the pages of two instances, in order. A page has no records beyond its cursor, so the
+    lower cursor is the cursor of the merged page. Raises ValueError if a page cannot be read."""
     pairs = zip(one.cursors + other.cursors, one.records + other.records, strict=True)
     found = dict(
         sorted(((_numbers(cursor), record) for cursor, record in pairs), key=itemgetter(0))
@@ -119,8 +120,8 @@ class _Pieces:
         """Ask for the next pieces of some partitions.
 
         A worker answers at least for the first of its partitions. If there is no answer for the
-        first of `partitions`, it has moved to another process and is dropped. If there is no answer
-        at all, all of them are dropped."""
+        first of `partitions`, this partition has moved to another process, and is dropped. If there
+        is no answer at all, all `partitions` are dropped."""
         places = [(partition, self.upto[partition]) for partition in partitions]
         keys = tuple((partition, (fires_ms, offset)) for partition, (fires_ms, _, offset) in places)
         most = LEAST_PIECE + 5 * needed // (4 * len(self.upto))
@@ -182,10 +183,12 @@ class CountedByTime(NamedTuple):
     """Counts of records by time."""
 
     counts: list[int]
-    """For each edge, a time of the query: the number of records after the edge before it, up to
-    this edge. At the end follows the number of records after the last edge."""
+    """The edges are the times of the query. The first count is of records up to the first edge.
+    Each further count is of records after the previous edge, up to the next one. The last count is
+    of records after the last edge."""
     cancelled: int
-    """How many of the counted records were cancelled or replaced. They count until they fire."""
+    """How many of the counted records were cancelled or replaced. They are counted until the time
+    at which they would fire."""
     paused: int
     """How many of the counted records have paused targets."""
     is_all: bool = True

@@ -33,7 +33,7 @@ OLDER_THAN: Final = (
 
 
 def whole(value: object) -> object:
-    """Return 2.0 as 2: JSON has one kind of number."""
+    """Return a whole float as an int, for example 2.0 as 2. JSON has only one type of number."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -45,7 +45,8 @@ def given(value: object) -> object:
 
 
 def without_null(schema: dict[str, Any]) -> None:
-    """Remove null from a schema, because None stands for a field that was left out."""
+    """Remove null from the schema of an optional field. None stands for a field that was left
+    out."""
     schema.update(schema.pop("anyOf")[0])
 
 
@@ -59,7 +60,7 @@ def pattern_of(text: str) -> str:
 
 
 def id_text(text: str) -> str:
-    """Check the length of an id, or of its beginning. Raises ValueError."""
+    """Check the length of an id or of an id's prefix. Raises ValueError."""
     if len(text.encode()) > LONGEST_ID_BYTES:
         raise ValueError(f"an id has at most {LONGEST_ID_BYTES} bytes of UTF-8")
     return text
@@ -82,7 +83,7 @@ IdPrefix = Annotated[str, Field(max_length=LONGEST_ID_BYTES), AfterValidator(id_
 Source = Literal["run-time", "settings"]
 DELIVER_AT: Final = {
     "description": "Epoch milliseconds, or RFC 3339 with a zone. At most `max_delay` from now. "
-    "A past time means at once.",
+    "With a past time the record is delivered at once.",
     "oneOf": [
         {"type": "integer", "minimum": 0, "maximum": LATEST_MS},
         {"type": "string", "format": "date-time"},
@@ -91,7 +92,7 @@ DELIVER_AT: Final = {
 
 
 def example(value: dict[str, Any]) -> ConfigDict:
-    """Return the configuration of a body with an example."""
+    """Return the model configuration of a body that has this example."""
     return ConfigDict(json_schema_extra={"examples": [value]})
 
 
@@ -124,14 +125,14 @@ class Pending(WithPartitions):
     pending: Count
     by_target: dict[str, Count]
     others: Count = Field(
-        description="Pending records of all targets that are not in `by_target`, which has the "
-        "1,000 largest. If an ingress partition has over 10,000 targets, some large ones may be "
-        "among the others."
+        description="Pending records of all targets that are not in `by_target`. `by_target` has "
+        "the 1,000 targets with the most records. If an ingress partition has over 10,000 "
+        "targets, some large targets may be missing there."
     )
 
 
 class Bucket(Answer):
-    """Pending records that fire by `until`, and in no earlier bucket."""
+    """Pending records that fire up to `until`, without the records of earlier buckets."""
 
     within: str | None
     until: int | None
@@ -234,11 +235,12 @@ class PendingRecord(Answer):
         "scheduled", "overdue", "paused", "rate-limited", "requeued", "undecided", "unread"
     ] = Field(
         description="Why the record is pending. `scheduled`: it is not due yet. `overdue`: it is "
-        "next in line. `paused`: its target was paused when it became due. `rate-limited`: it is "
-        "in a queue, because its target had reached its rate or was resumed at a rate. `requeued`: "
-        "publishing it failed `attempt` times. `undecided`: it is a half message. `unread`: its "
-        "body is only in the ingress (setting `bodies: kafka`), where `GET /records/...` reads it. "
-        "Its id is unknown, and `due` is the time at which it fires."
+        "due, and is delivered next. `paused`: its target was paused when it became due. "
+        "`rate-limited`: it is in a queue, because its target had reached its rate or was "
+        "resumed at a rate. `requeued`: publishing it failed `attempt` times. `undecided`: it is "
+        "a half message. `unread`: its body is only in the ingress (setting `bodies: kafka`), "
+        "where `GET /records/...` reads it. Its id is unknown, and `due` is the time at which it "
+        "fires."
     )
     attempt: Count = Field(description="Number of failed publish attempts.")
     reason: str | None = Field(
@@ -290,7 +292,8 @@ class MoveWritten(Written):
 
 
 class CancelBody(Body):
-    """The id to cancel. `partition` or `key` name the ingress partition of the record."""
+    """The id to cancel. The record's ingress partition is `partition`, or the partition of
+    `key`."""
 
     model_config = example({"id": "order-17"})
     id: Ident
@@ -352,7 +355,8 @@ class Pauses(Answer):
 
     paused: list[Pattern]
     release_rates: dict[str, Rate] = Field(
-        description="Patterns resumed at a rate, in records per second over all partitions."
+        description="Resumed patterns that have a rate, with the rate in records per second over "
+        "all partitions."
     )
 
 
@@ -444,7 +448,7 @@ class LimitSet(InForce, LimitParts):
 
 
 class WorkersLimit(Answer):
-    """The rate cap of each worker over all targets."""
+    """The rate cap of each worker for all targets together."""
 
     max_per_second: int | None = Field(description="Records per second. Null without a cap.")
     max_per_second_source: Source
@@ -628,7 +632,7 @@ class ReplayBody(Body):
         None, description="At most this many letters, the oldest of each partition first."
     )
     rate: LetterRate | None = Field(
-        None, description="At most this many letters, like `100/s`, `30/m`, `5/h`."
+        None, description="The highest rate of the replay, for example `100/s`, `30/m` or `5/h`."
     )
     again: bool = Field(False, description="If true, also letters that were already replayed.")
     dry_run: bool = Field(description="If true, letters are only counted. Nothing is written.")

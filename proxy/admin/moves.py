@@ -5,9 +5,9 @@ partition at that time, and the place at which the list ended. So a call with th
 only records that the dry run has counted. A moved record gets a higher offset. So a repeated call
 does not move it again.
 
-Each instance gets the whole token and works on the partitions that it serves. Its answer has the
-token without the partitions that are done. The next token has the partitions that are in all these
-tokens."""
+Each instance gets the whole token, and moves records of the partitions that it serves. It returns
+the token without the partitions that are finished. The next token has the partitions that all
+instances have returned."""
 
 import hashlib
 import json
@@ -127,7 +127,7 @@ class MovesBody(models.Body):
     )
     dry_run: bool = Field(description="If true, the records are only counted.")
     confirm: Annotated[str, Field(max_length=48_000)] | None = Field(
-        None, description="The `confirm` of the dry run, or of the call before."
+        None, description="The `confirm` of the dry run, or of the previous call."
     )
 
     @model_validator(mode="after")
@@ -168,7 +168,7 @@ class Moves(WithPartitions):
         description="Send it with the same fields and without `dry_run`. Null: nothing is left."
     )
     cursors: list[str] = Field(
-        [], description="The place of each record. Only in the dry run of a single instance."
+        [], description="The cursor of each record. Only in the dry run of a single instance."
     )
     dues: list[int] = Field(
         [], description="The due of each record. Only in the dry run of a single instance."
@@ -176,10 +176,10 @@ class Moves(WithPartitions):
 
 
 class Part(NamedTuple):
-    """The part of a move that a partition still has to do."""
+    """The part of a move that is not yet done in one partition."""
 
     below: int
-    """Only records below this offset count."""
+    """Only records below this offset are moved."""
     after: Place
     last: Place
 
@@ -191,7 +191,7 @@ class Plan(NamedTuple):
     """Partitions whose lists have the same bounds."""
 
     upto: Mapping[int, int]
-    """Partition -> the offset below which its records count."""
+    """Partition -> offset. Only records below the offset are moved."""
     after: Place
     """The list continues after this place."""
     last: Place
@@ -205,10 +205,11 @@ def move_records(site: SiteOf, others: OthersOf, body: MovesBody) -> Moves:
     First call with `dry_run`. The reply has the number of records and a token in `confirm`. Then
     send the same fields with this token. A call moves at most 1,000 records of each instance, and
     its reply has the token for the next call. Go on until `confirm` is null. Only records that the
-    dry run has counted are moved, and each at most once, so any call may be repeated. Records that
-    were delivered, cancelled or rewritten in the meantime are passed over. If an instance does not
-    answer the dry run, its records are not in the token. If it does not answer later, its records
-    stay in the token, and `complete` is false. Records are moved as by PATCH /records.
+    dry run has counted are moved. Each is moved at most once, so any call may be repeated. Records
+    that were delivered, cancelled or rewritten in the meantime are left out. If an instance does
+    not answer the dry run, its records are not in the token. If it does not answer later, its
+    records stay in the token, and `complete` is false. Each record is moved like a record of PATCH
+    /records.
     """
     with room_in(site.free_moves, "Another bulk move is running. Try again later."):
         done = _count(site, body) if body.dry_run else _move(site, body)
@@ -223,7 +224,8 @@ def move_records(site: SiteOf, others: OthersOf, body: MovesBody) -> Moves:
 
 
 def _add(body: MovesBody, one: Moves, other: Moves) -> Moves:
-    """Raises ValueError if the other answer does not fit."""
+    """Add the answer `other` to `one`. Raises ValueError if the token or a cursor of `other` is
+    wrong."""
     try:
         here, there = _left_of(body, one.confirm), _left_of(body, other.confirm)
         _by_place(body, other)
@@ -259,7 +261,7 @@ def _by_place(body: MovesBody, done: Moves) -> dict[Place, int]:
 
 
 def _counted(body: MovesBody, done: Moves) -> Moves:
-    """Return the sum of dry runs, cut to the bound of a token. Raises Problem."""
+    """Return the summed dry runs, cut to MOST_MOVED records. Raises Problem."""
     if body.partition not in {None, *done.partitions} and not done.unanswered:
         detail = "No instance serves such a partition now. It may move or recover."
         raise Problem(404, "not-served-here", detail)
@@ -281,8 +283,8 @@ def _counted(body: MovesBody, done: Moves) -> Moves:
 
 
 def _moved(done: Moves, wanted: set[int]) -> Moves:
-    """Return the sum of moves, and say whether all partitions of the token were there. Raises
-    Problem."""
+    """Return the summed moves. Set `complete` to whether instances served all partitions of the
+    token. Raises Problem."""
     missing = sorted(wanted - {*done.partitions})
     if missing and not done.unanswered and not done.outcomes:
         detail = f"The partitions {missing} move to another instance or recover. Repeat the call."
@@ -312,8 +314,8 @@ class _Times:
             self.at_ms = deliver_at_ms(site, body.deliver_at)
 
     def why_not(self, record: PendingRecord) -> str | None:
-        """Return the reason why a record has no new time. If its body is only in Kafka, its firing
-        time counts as its due here."""
+        """Return the reason why a record gets no new time, or None. If the record's body is only in
+        Kafka, its due is unknown. Then its firing time is used instead."""
         if record.why == "undecided":
             return "half-message"
         at_ms = self.at_ms if self.later_ms is None else record.due_ms + self.later_ms
@@ -472,7 +474,7 @@ def _pieces(records: Sequence[PendingRecord]) -> Iterator[list[PendingRecord]]:
 def _made(
     site: Site, piece: Sequence[PendingRecord], times: _Times
 ) -> Iterator[tuple[PendingRecord, OutgoingRecord | str]]:
-    """Yield each record with its move, or with the reason for having none."""
+    """Yield each record with its move, or with the reason why it has no move."""
     wanted = defaultdict[int, dict[int, PendingRecord]](dict)
     for record in piece:
         if (why := times.why_not(record)) is not None:
@@ -504,8 +506,8 @@ def _moves_of(
 
 
 def _digest(body: MovesBody, parts: str) -> str:
-    """Return a digest of the filter, the new time and the parts, so that a token fits no other
-    call. The token is no secret: the caller's role decides what a call may do."""
+    """Return a digest of the filter, the new time and the parts. It shows whether a token belongs
+    to a call. The token is not secret, because the caller's role decides what a call may do."""
     fields = body.model_dump(exclude={"dry_run", "confirm"})
     said = json.dumps([fields, parts], sort_keys=True, default=str)
     return hashlib.sha256(said.encode()).hexdigest()[:32]
@@ -535,7 +537,7 @@ def _token(body: MovesBody, left: Left) -> str | None:
 
 
 def _left_of(body: MovesBody, confirm: str | None) -> dict[int, Part]:
-    """Return what a token holds. Raises Problem."""
+    """Return the parts that a token holds, by partition. Raises Problem."""
     if confirm is None:
         return {}
     found = TOKEN.fullmatch(confirm)

@@ -37,8 +37,8 @@ MOST_ADDRESSES: Final = 50
 RESOLVED_FOR_S: Final = 5.0
 RESOLVE_WITHIN_S: Final = 1.0
 REST_S: Final = 10.0
-"""A peer that has refused a token is not asked with it again during this pause. A peer locks a
-caller out after ten wrong tokens in a minute."""
+"""If a peer has refused a token, it is not asked with this token again during this pause. Otherwise
+it would lock this instance out, after ten wrong tokens in a minute."""
 MOST_RESTING: Final = 1_000
 FACTS_FOR_S: Final = 10.0
 FACTS_WITHIN_S: Final = 1.0
@@ -101,8 +101,8 @@ class Replies(NamedTuple):
 
 
 def addresses_of(host: str, port: int) -> list[str]:
-    """Return the IPv4 addresses of a name, or else its IPv6 addresses. Both lead to the same
-    instances. Raises OSError."""
+    """Return the IPv4 addresses of a host name. If there are none, return its IPv6 addresses. One
+    family is enough, because both lead to the same instances. Raises OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     of_family = [[str(to[0]) for one, *_, to in found if one == family] for family in FAMILIES]
     return list(dict.fromkeys(next(filter(None, of_family), [])))
@@ -154,8 +154,8 @@ class _Call:
             connection.close()
 
     def wait(self, until_s: float) -> str:
-        """Wait for the reply. Return an empty text, or why there is no reply. If it is late, shut
-        down its socket, so that the call ends at once."""
+        """Wait for the reply. Return an empty text, or why there is no reply. If the reply is late,
+        shut down the socket, so that the call ends at once."""
         if self._done.wait(max(0.0, until_s - time.monotonic())):
             return self.failure
         if (opened := self._socket) is not None:
@@ -167,7 +167,7 @@ class _Call:
 class Peers:
     """The other instances of the group. Thread-safe.
 
-    Credentials go only to addresses of `admin.peers`. Redirects are not followed. A reply counts
+    Credentials go only to addresses of `admin.peers`. Redirects are not followed. A reply is used
     only if it names the same cluster and group."""
 
     def __init__(self, settings: Settings, broker: BrokerAccess) -> None:
@@ -190,12 +190,14 @@ class Peers:
         return bool(self._settings.admin.peers)
 
     def facts(self) -> IngressFacts | None:
-        """Return facts of the ingress, at most some seconds old. None: not known yet."""
+        """Return the facts about the ingress, which may be some seconds old. Return None if they
+        are not known yet."""
         found: IngressFacts | None = self._facts.value(FACTS_WITHIN_S)
         return found if found and found.partitions else None
 
     def identity(self) -> str | None:
-        """Return cluster and group as the header GROUP has them. None: not known yet."""
+        """Return cluster and group in the form of the header GROUP. Return None if they are not
+        known yet."""
         facts = self.facts()
         return facts and f"{quote(facts.cluster, '')}/{quote(self._settings.group_id, '')}"
 
@@ -204,7 +206,8 @@ class Peers:
         return f"{quote(self._settings.instance_name, '')}/{self._process}"
 
     def missing(self, partitions: Iterable[int]) -> list[int] | None:
-        """Return the ingress partitions that are not among these. None: not known."""
+        """Return the ingress partitions that are not in `partitions`. Return None if the broker has
+        not named the partitions yet."""
         facts = self.facts()
         return None if facts is None else sorted({*range(facts.partitions)} - {*partitions})
 
@@ -223,8 +226,8 @@ class Peers:
         body: bytes = b"",
         within_s: float = ANSWER_WITHIN_S,
     ) -> Replies:
-        """Ask all peers at the same time. `path` begins with /api. Return after `within_s`, with
-        the reasons why some did not answer."""
+        """Ask all peers at the same time, for at most `within_s`. `path` begins with /api. The
+        result has the replies, and the reason for each missing reply."""
         if not self.is_configured:
             return Replies([], {})
         places, silent = self._resolve()
@@ -279,7 +282,7 @@ class Peers:
         return Replies(list(answers.values()), silent)
 
     def _reply(self, call: _Call, identity: str) -> tuple[str, Reply] | str:
-        """Return the process and its reply, or why the reply does not count."""
+        """Return the process and its reply, or the reason why the reply is not used."""
         if call.status in REFUSES_TOKEN:
             return REFUSED.format(call.status)
         named, _, process = call.headers.get(INSTANCE, "").rpartition("/")
@@ -352,8 +355,9 @@ class Peers:
 
     @staticmethod
     def _trusted(admin: AdminSettings) -> ssl.SSLContext | None:
-        """Return whom to trust: `admin.tls.ca`, or else only this instance's own certificate, or
-        else the system's authorities."""
+        """Return the TLS context for calls to peers. It trusts `admin.tls.ca`. Without that
+        setting, it trusts only this instance's own certificate. Without a certificate, it trusts
+        the system's authorities."""
         if not any(url.startswith("https:") for url in admin.peers):
             return None
         own = trust_own(admin) if admin.tls.ca is None else None
@@ -371,8 +375,8 @@ class _Refreshed:
         self._thread: threading.Thread | None = None
 
     def value(self, within_s: float) -> Any:
-        """Return the newest value. Wait up to `within_s` for the first one. Return None if it does
-        not come."""
+        """Return the newest value. If there is none yet, wait up to `within_s` for the first value.
+        Return None if it does not come."""
         with self._lock:
             is_old = time.monotonic() - self._read_s > FACTS_FOR_S
             if is_old and self._thread is None:

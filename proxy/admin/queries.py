@@ -61,17 +61,17 @@ class Query(Protocol[T_co]):
 
 
 class CountedShard(NamedTuple):
-    """Estimated counts of a partition's pending records by fire time. `counts` has one number for
-    each edge, a time of the query: the records up to this edge and after the edge before it. The
-    last number is of later records."""
+    """Estimated counts of a partition's pending records by fire time. The edges are the times of
+    the query. Each count is of the records after the previous edge, up to an edge. The last count
+    is of records after the last edge."""
 
     partition: int
     counts: list[int]
 
 
 class PendingByTime(NamedTuple):
-    """Count the pending records of some partitions. The first one that the worker has is always
-    counted. The others are counted until SCAN_S have passed."""
+    """Count the pending records of some partitions. The first partition that the worker has is
+    always counted. The others are counted until SCAN_S have passed."""
 
     edges_ms: tuple[int, ...]
     partitions: tuple[int, ...]
@@ -84,8 +84,8 @@ class PendingByTime(NamedTuple):
 
 
 class ScanPending(NamedTuple):
-    """List the next pending records of some partitions. The first one that the worker has is always
-    listed. The others are listed until SCAN_S have passed."""
+    """List the next pending records of some partitions. The first partition that the worker has is
+    always listed. The others are listed until SCAN_S have passed."""
 
     places: tuple[tuple[int, Key], ...]
     sought: Sought
@@ -147,9 +147,9 @@ class NextOffsets(NamedTuple):
 
 
 class FindMoves(NamedTuple):
-    """Answer as FindMove, with the new times, for records of one partition. The first record
-    always gets an answer. The others get one until SCAN_S have passed. With `later_ms` the new time
-    is the due plus `later_ms`."""
+    """FindMove for several records of one partition. Each answer also has the record's new time.
+    The first record always gets an answer. The others are answered until SCAN_S have passed. With
+    `later_ms` the new time is the due plus `later_ms`."""
 
     partition: int
     records: tuple[Message, ...]
@@ -224,7 +224,8 @@ def _answer(
 
 
 class SetLevel(NamedTuple):
-    """Set the log level of a child. The receiving thread does this, even while the loop is busy."""
+    """Set the log level of a child process. Its receiving thread does this, even while its loop is
+    busy."""
 
     level: Level
 
@@ -283,7 +284,8 @@ def receive_queries(connection: Connection[Any, Any], mailbox: QueryMailbox) -> 
 
 
 class Workers:
-    """All workers of this `run`: the worker that reads `mailbox`, or child processes by number."""
+    """All workers of this `run`. There is one worker, which reads `mailbox`, or there are child
+    processes by number."""
 
     def __init__(self, mailbox: QueryMailbox | None = None) -> None:
         self._mailbox = mailbox

@@ -64,7 +64,8 @@ STATUS_OLD_S: Final = 1.0
 LOOK_EVERY_S: Final = 0.05
 COMMITTED_WITHIN_S: Final = 3.0
 MOST_STEPS: Final = 5
-"""Highest number of steps of a move. A step goes on to the record's successor, or writes a move."""
+"""Highest number of steps of a move. In a step, the call goes on to the record's successor, or it
+writes a move."""
 SPAN: Final = re.compile(r"[0-9]{1,6}(ms|s|m|h|d)")
 SPANS: Final = re.compile(f"{SPAN.pattern}(,{SPAN.pattern}){{0,49}}")
 TARGETS_SHOWN: Final = 1_000
@@ -112,9 +113,9 @@ def get_pending(site: SiteOf) -> models.Pending:
 
 
 def _add_by_time(one: models.PendingByTime, other: models.PendingByTime) -> models.PendingByTime:
-    """Raises ValueError if they have different buckets."""
+    """Add the counts of two instances. Raises ValueError if their buckets differ."""
     if [bucket.within for bucket in one.buckets] != [bucket.within for bucket in other.buckets]:
-        raise ValueError("It counted in other buckets.")
+        raise ValueError("Its answer has other buckets.")
     for bucket, more in zip(one.buckets, other.buckets, strict=True):
         bucket.pending += more.pending
     one.cancelled += other.cancelled
@@ -140,17 +141,19 @@ def get_pending_by_time(
         ),
     ] = "0s,1m,10m,1h,6h,1d,7d",
     target: Annotated[
-        PatternQuery, Query(description="Only this target, or targets of this pattern.")
+        PatternQuery,
+        Query(description="Count only this target, or the targets that match this pattern."),
     ] = None,
 ) -> models.PendingByTime:
     """Estimate how many records fire by given times.
 
-    Records count by `fires`, not by `due`. Records in memory are counted exactly. On disk, the
-    default store counts by slots of its wheel, and records beyond the wheel's span count with the
-    next records of their slot. `rocksdb` spreads records that were written together evenly over
-    their time. After a restart it spreads those of a whole file. Cancelled and replaced records
-    count until their time has come. With `target`, records are counted one by one by `due`, for at
-    most twenty seconds.
+    A record is counted at its time `fires`, not at its `due`. Counts of records in memory are
+    exact. On disk, the default store has one count for each slot of its wheel. A record beyond the
+    wheel's span is counted at the next time of its slot. The store `rocksdb` has one count for
+    records that were written together. It assumes that they are spread evenly over their time.
+    After a restart it assumes this for all records of a file. Cancelled and replaced records are
+    counted until the time at which they would fire. With `target`, the counts are by `due`. Records
+    are then counted one by one, for at most twenty seconds.
     """
     spans = {name: parse_delay_ms(name) for name in within.split(",")}
     now_ms, statuses = wall_clock_ms(), site.read_statuses()
@@ -201,10 +204,7 @@ def list_pending_records(
         str | None,
         fitting(CURSOR, NO_CURSOR),
         WithJsonSchema({"type": "string", "pattern": f"^{CURSOR.pattern}$"}),
-        Query(
-            description="The `cursor` of the previous page. After a rebalance, the new process "
-            "takes it, too."
-        ),
+        Query(description="The `cursor` of the previous page. It stays valid after a rebalance."),
     ] = None,
 ) -> models.RecordPage:
     """List pending records, page by page.
@@ -213,9 +213,9 @@ def list_pending_records(
     Cancelled and replaced records are left out. A page takes at most 2 s. It may be short or empty
     and still have a cursor. Then there is more to read. A record that is pending during the whole
     listing is on one of the pages. A record that is rewritten meanwhile has a new origin, and may
-    appear twice or not at all. Delivery comes first: while records flow, a worker rests 40 times as
-    long as it lists, at most 0.1 s. If very many records are due in the same second, the default
-    store lists for longer at a time.
+    appear twice or not at all. Delivery comes first. A busy worker lists for about a millisecond,
+    and then rests 40 times as long, at most 0.1 s. If very many records are due in the same second,
+    the default store lists for longer at a time.
     """
     sought = Sought(
         target or "",
@@ -266,7 +266,7 @@ def _refuse_none(found: models.Records, _query: Mapping[str, str]) -> models.Rec
         return found
     if found.unanswered:
         who = " ".join(f"{one.instance}: {one.reason}" for one in found.unanswered)
-        detail = f"It is not at the instances that answered. Others did not answer. {who}"
+        detail = f"No instance that answered has it. Other instances did not answer. {who}"
         raise Problem(503, "unanswered", detail)
     more = "" if found.complete else " Some partitions recover or move. Try again."
     raise Problem(404, "not-found", f"No record with this id is pending.{more}")
@@ -347,12 +347,12 @@ def trace_record(
     Name any origin of the record, its delivery or its dead letter. The trace is read from the
     topics. It ends after `wait` or a million records. If it did not read everything, `is_whole` is
     false and `unknown` names the missing parts. It also names topics that the proxy's user may not
-    read, with the line that grants the right. Two traces run at a time, others get 503. They rest
-    three seconds for each second of work, so that delivery is not delayed. Without the right to
-    read contents, `detail` is empty.
+    read, with the line that grants the right. Two traces run at a time. Further calls get 503. A
+    trace rests three seconds for each second of work, so that delivery is not delayed. Without the
+    right to read contents, `detail` is empty.
     """
     if not is_legal_topic(place.topic):
-        raise Problem(404, "not-found", f"This is no name of a topic: {TOPIC_NAME_RULE}.")
+        raise Problem(404, "not-found", f"This is not a topic name: {TOPIC_NAME_RULE}.")
     with room_in(site.free_traces, "Two traces are running already. Try again later."):
         trace = site.topics.trace(place, wait, parse_delay_ms(retries_within))
     data = trace.data()
@@ -368,10 +368,11 @@ def cancel(
 ) -> models.CancelWritten:
     """Cancel a pending record by id.
 
-    The call writes a cancel to the ingress. A cancel counts only in the partition of its record.
-    `partition` names this partition. Without it, the partition of `key` is used. Without both, it
-    is the partition in which an instance knows the id as pending. If there is none, the id is
-    placed as a key. Keys are placed by murmur2, as Java clients do. librdkafka does so only with
+    The call writes a cancel to the ingress. It has an effect only in the record's ingress
+    partition. `partition` names this partition. Without it, the partition of `key` is used. Without
+    `partition` and `key`, the instances look for a pending record with this id, and its partition
+    is used. If there is no such record, the partition is computed from the id as from a key.
+    Partitions of keys are computed by murmur2, as in Java clients. librdkafka does so only with
     `partitioner=murmur2_random`.
     """
     ident, key, partition = body.id.encode(), None, body.partition
@@ -392,9 +393,10 @@ def cancel(
 def recall(site: SiteOf, place: Place, wait: Wait = 0) -> models.RecallWritten:
     """Recall a record by its origin.
 
-    The call writes a recall to the record's ingress partition. It ends this record, or the record
-    that it was rewritten as. The record needs no id, and may be a half message. The proxy signs the
-    recall, so no proof is needed. To end many records, cancels by id cost less.
+    The call writes a recall to the record's ingress partition. It ends this record. If the proxy
+    has rewritten the record, it ends the successor. The record needs no id, and may be a half
+    message. The proxy signs the recall, so no proof is needed. If many records with ids must end,
+    cancels cost less.
     """
     ingress = site.settings.topics.ingress
     if place.topic != ingress:
@@ -419,10 +421,10 @@ def reschedule(
     new record, which then replaces the pending one. If the pending record has ended by then, the
     new one ends as `missed`. Key, value, headers, id and target stay the same.
 
-    Name any origin of the record. For a committed half message, the origin of its prepare works,
-    too. 404: the ingress has deleted the record. Its current origin is in `pending list`. 409: the
-    record has ended, is an undecided half message, or was not committed within 3 s. A target that
-    is refused now, or an invalid time, gets 409, too.
+    Name any origin of the record. For a committed half message, the origin of the half message
+    works, too. 404: the ingress has deleted the record. The command `pending list` shows the
+    current origin. 409: the record has ended, is an undecided half message, or was not committed
+    within 3 s. A target that is refused now, or an invalid time, gets 409, too.
     """
     at_ms = deliver_at_ms(site, body.deliver_at)
     _refuse_unread(site, place)
@@ -478,8 +480,8 @@ def deliver_at_ms(site: Site, deliver_at: object) -> int:
 def _find_moving(site: Site, partition: int, offset: int, deliver_at_ms: int) -> Moving:
     """Return whether the record can be moved, and how.
 
-    Wait until the proxy has committed the record's offset. Until then an aborted transaction may
-    let the proxy read the record again, and differently."""
+    Wait until the proxy has committed the record's offset. Before that, a transaction may abort.
+    Then the proxy reads the record again, perhaps with another result."""
     until_s = time.monotonic() + COMMITTED_WITHIN_S
     while True:
         record = site.broker.read(partition, offset)
@@ -498,7 +500,8 @@ def _find_moving(site: Site, partition: int, offset: int, deliver_at_ms: int) ->
 
 
 def _refuse_unread(site: Site, place: Origin) -> None:
-    """Raise Problem if this process has not read the offset, even by its next status."""
+    """Wait for the next status of this process. If the process has not read the offset by then,
+    raise Problem."""
     ingress, until_s = site.settings.topics.ingress, time.monotonic() + STATUS_OLD_S
     while True:
         shards = [shard for status in site.read_statuses() for shard in status.shards]

@@ -31,7 +31,7 @@ MOST_HEAD_BYTES: Final = 65_536
 BACKLOG: Final = 128
 START_POLL_S: Final = 0.01
 LOOK_EVERY_S: Final = 1.0
-"""Token files and certificates are read again this often."""
+"""Token files and certificates are read again after this time."""
 STOP_WITHIN_S: Final = 1
 """When the server stops, calls that take longer are abandoned. Their threads do not keep the
 process alive."""
@@ -82,8 +82,8 @@ class AdminServer:
         return http if context is None else TlsProtocol(http, context, self._tls_connections)
 
     def _watch(self) -> None:
-        """Take up changed token files and certificates. This thread may hang with a file system,
-        while the server still answers probes."""
+        """Load changed token files and certificates. If a file system hangs, only this thread
+        hangs, and the server still answers probes."""
         while not self._is_closed.wait(LOOK_EVERY_S):
             try:
                 self.app.tokens.look()
@@ -162,7 +162,7 @@ class BoundedProtocol(H11Protocol):
         self.raw = None
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Return whether to stay open, because a client may close its side and still read the
+        """Return whether the connection stays open. A client may close its side and still read the
         reply."""
         is_begun = self.cycle is not None or bool(self.conn.trailing_data[0])
         if self.is_arriving and is_begun:

@@ -55,9 +55,9 @@ def get_pauses(site: SiteOf) -> models.Pauses:
 def pause(site: SiteOf, pattern: PatternPart) -> models.Pause:
     """Pause targets.
 
-    A pause counts for all instances and outlives restarts. A record of these targets that
-    falls due is written to the ingress again, once, and waits there for the resume. Other targets
-    are not delayed.
+    A pause applies to all instances and outlives restarts. A record of these targets that falls due
+    is written to the ingress again, once, and waits there for the resume. Other targets are not
+    delayed.
     """
     site.broker.pause(pattern)
     in_force = _is_noticed(site, lambda status: pattern in status.paused)
@@ -82,8 +82,8 @@ def resume(
     """Resume targets.
 
     Paused records are delivered in order of due, at once or at the rate `per_second`. Each worker
-    gets a share of the rate, at least one record a second. If several resumed patterns fit a
-    target, the last resume counts. A pattern that is not paused may be resumed, too. That sets or
+    gets a share of the rate, at least one record a second. If several resumed patterns match a
+    target, the last resume applies. A pattern that is not paused may be resumed, too. That sets or
     removes its rate. A new pause removes the rate, and pauses each queued record when its turn
     comes. If no proxy runs at a record's turn, the record moves to the end of the queue.
     """
@@ -119,10 +119,10 @@ def get_ingest(site: SiteOf) -> models.Ingest:
 def pause_ingest(site: SiteOf) -> models.IngestPaused:
     """Pause the ingest.
 
-    The pause counts for all instances and outlives restarts. The ingress is not read until a
+    The pause applies to all instances and outlives restarts. The ingress is not read until a
     resume. New records, cancels, recalls, purges, commits of half messages and the proxy's own
-    rewritten records have no effect before that. Records already read are delivered on time. A
-    partition that moves to another worker is first read up to its end at that moment.
+    rewritten records have no effect before that. Records already read are delivered on time. If a
+    partition moves to another worker, this worker first reads it up to its end at that moment.
     """
     return _pause_ingest(site, is_paused=True)
 
@@ -160,9 +160,9 @@ def get_limits(site: SiteOf) -> models.Limits:
 @router.put("/limits")
 @needs("operator")
 def set_workers_limit(site: SiteOf, body: models.RateBody) -> models.WorkersLimitSet:
-    """Set the rate cap of each worker over all targets.
+    """Set the rate cap of each worker for all targets together.
 
-    The cap counts for all instances and outlives restarts. It replaces the setting
+    The cap applies to all instances and outlives restarts. It replaces the setting
     `release.max_per_second`, and may be lower or higher.
     """
     return _limit_workers(site, body.per_second)
@@ -171,7 +171,7 @@ def set_workers_limit(site: SiteOf, body: models.RateBody) -> models.WorkersLimi
 @router.delete("/limits")
 @needs("operator")
 def clear_workers_limit(site: SiteOf) -> models.WorkersLimitSet:
-    """Clear the rate cap that was set at run time. The setting counts again."""
+    """Clear the rate cap that was set at run time. The setting applies again."""
     return _limit_workers(site, None)
 
 
@@ -196,9 +196,9 @@ def _of_each_worker(site: Site) -> dict[str, Any]:
 def set_limit(site: SiteOf, pattern: PatternPart, body: models.LimitBody) -> models.LimitSet:
     """Set a rate cap, a rule for overdue records, or both, for the targets of a pattern.
 
-    The limit counts for all instances and outlives restarts. It replaces the earlier cap and
-    rule of this pattern, and has precedence over the settings. If several patterns fit a target,
-    the pattern without wildcards applies, else the longest pattern. Caps and rules are looked up
+    The limit applies to all instances and outlives restarts. It replaces the earlier cap and rule
+    of this pattern, and has precedence over the settings. If several patterns match a target, the
+    pattern without wildcards applies, else the longest pattern. Caps and rules are looked up
     separately. At most 1,000 patterns can have limits.
     """
     known = _limits_set(site)
@@ -211,7 +211,7 @@ def set_limit(site: SiteOf, pattern: PatternPart, body: models.LimitBody) -> mod
 @router.delete("/limits/{pattern}")
 @needs("operator")
 def clear_limit(site: SiteOf, pattern: PatternPart) -> models.LimitSet:
-    """Clear the limits of a pattern that were set at run time. The settings count again."""
+    """Clear the limits of a pattern that were set at run time. The settings apply again."""
     return _limit(site, pattern, None)
 
 
@@ -254,7 +254,7 @@ def purge(
     """End the pending records of some targets without delivery.
 
     A purge ends the records with matching target and due that were written before it. One call
-    counts for all partitions and instances. After a reply with `applied` none of these records is
+    applies to all partitions and instances. After a reply with `applied` none of these records is
     delivered. Their outcomes follow, at most 300 in each transaction: `cancelled`, with the purge's
     origin in `detail`. Undecided half messages do not end.
     """
@@ -307,7 +307,7 @@ def skip_batch(site: SiteOf, body: models.SkipBody) -> models.Skipped:
     """Skip a record batch of the ingress that cannot be read.
 
     Each of its records becomes a dead letter without content (`record-unreadable`). Reading
-    continues after the batch. A skip counts for all instances and is permanent. Only one batch can
+    continues after the batch. A skip applies to all instances and is permanent. Only one batch can
     be skipped: the batch at which reading from the committed offset fails. 409 `readable`: the
     partition can be read. 409 `other-batch`: reading fails at another offset.
     """

@@ -34,7 +34,7 @@ class Certificate:
             raise SettingsError(f"The admin port's certificate: {self._problem}.", remedy)
 
     def look(self) -> None:
-        """Take up changed files. While they cannot be used, the old certificate stays."""
+        """Load changed files. If they cannot be used, keep the old certificate."""
         if not self._files:
             return
         try:

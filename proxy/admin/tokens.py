@@ -114,7 +114,8 @@ class Tokens:
         self._known, self._problems = known, problems
 
     def caller(self, authorization: str) -> Caller | None:
-        """Return the caller with the token in the header. Compare all tokens, in constant time."""
+        """Return the caller whose token is in the header. Compare all tokens, each in constant
+        time."""
         if not self.is_needed:
             return LOCAL
         scheme, _, token = authorization.partition(" ")
@@ -125,7 +126,8 @@ class Tokens:
         return min(found, key=lambda one: (not one.is_trusted, _rank(one.role), one.contents))
 
     def user_of(self, proxy: Caller, headers: Iterable[tuple[str, str]], site: str) -> Caller:
-        """Return the user for whom a login proxy calls. Raises Problem unless it names one user.
+        """Return the user for whom a login proxy calls. Raises Problem unless the login proxy names
+        one user.
 
         A browser sends the login proxy's cookie also from pages of other websites. So `site`, the
         value of Sec-Fetch-Site, must not name another website."""
@@ -176,7 +178,8 @@ def _text_of(file: Path) -> str:
 
 
 def best_token(settings: AdminSettings) -> str | None:
-    """Return a token for commands. This process must be able to read it. Prefer a high role."""
+    """Return a token for commands, of the highest role whose token this process can read. Return
+    None if there is none."""
     if settings.token is not None:
         return settings.token
     own = [entry for entry in settings.tokens.values() if not entry.trusted]

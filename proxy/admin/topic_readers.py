@@ -38,7 +38,8 @@ from proxy.lineage.topics import KafkaTopics
 from proxy.lineage.tracer import NoSuchRecord, trace_record
 
 PAGE_S: Final = 4.0
-"""A page is returned after this time, full or not: a narrow filter reads many records."""
+"""A page is returned after this time, even if it is not full. With a narrow filter, a full page
+could take minutes."""
 MARKS_S: Final = 4.0
 PAUSE_PER_WORK: Final = 3
 """A reader pauses three times as long as it works, because the worker's loop needs the CPU."""
@@ -130,7 +131,7 @@ class TopicReaders:
                 raise Problem(
                     409, "too-many-partitions", f"{detail} Use the command `dead-letters list`."
                 )
-            for partition, span in spans.items():  # `ends` lacks partitions added since
+            for partition, span in spans.items():  # `ends` lacks new partitions
                 end = min(span.stop, ends.get(partition, span.stop))
                 spans[partition] = range(span.start, max(span.start, end))
             letters = partial(topics.letters, selection, lambda _: None)
@@ -186,8 +187,8 @@ def _every(topics: DeadLetterTopics, selection: Selection) -> Iterator[Letter]:
 def _marks(
     topics: DeadLetterTopics, shown: Sequence[LetterSummary], pace: ReadingPace
 ) -> Marks | None:
-    """Return the marks of the letters, or None if MARKS_S do not suffice to read them. Afterwards
-    `pace` ends all further readings."""
+    """Return the marks of the letters, or None if reading them takes longer than MARKS_S. After
+    this call, `pace` ends all further readings."""
     until_s = time.monotonic() + MARKS_S
     pace.is_stopping = lambda: time.monotonic() > until_s
     try:

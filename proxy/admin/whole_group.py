@@ -15,7 +15,7 @@ from proxy.admin.peers import ANSWER_WITHIN_S, Asker, Replies, Reply
 from proxy.admin.problem import Problem
 
 OWNER_WITHIN_S: Final = 15.0
-"""A peer gets this long for a change of its record, beside the time that the caller waits."""
+"""A peer gets this much time to change its record, plus the time that the caller waits."""
 
 A = TypeVar("A", bound=OfGroup)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,7 +33,7 @@ def of_group(kind: "Total[Any] | Owner") -> Callable[[F], F]:
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """The other instances, as a call may ask them for its caller."""
+    """The other instances, which a call asks in the name of its caller."""
 
     site: Site
     asker: Asker
@@ -108,7 +108,8 @@ class Total(Generic[A]):
     def total(
         self, others: Others, replies: Iterable[Reply], unanswered: Mapping[str, str]
     ) -> A | None:
-        """Return the sum of the replies, and say what is missing. None: there is no answer."""
+        """Return the sum of the replies, with a note of who is missing. Return None if no reply can
+        be used."""
         total: A | None = None
         silent, names = dict(unanswered), list[str]()
         for reply in replies:
