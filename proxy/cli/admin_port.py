@@ -115,7 +115,7 @@ class Instances(Configured):
     @cached_property
     def addresses(self) -> Sequence[str]:
         """The addresses to ask. A name that has several addresses in DNS, such as a headless
-        Service, is replaced by these."""
+        Service, is replaced by these addresses."""
         admin = self.settings.admin
         named = [_with_scheme(one, admin) for one in self.admin or [address_of(admin)]]
         return [one for address in named for one in _all_of(address)]
@@ -132,7 +132,8 @@ class Instances(Configured):
         return Replies(answers, silent)
 
     def ask_one(self, address: str, path: str, **how: Any) -> Answer:
-        """Ask one instance: for its whole group, or for itself if several are asked."""
+        """Ask one instance. It answers for its whole group. If several instances are asked, each
+        answers for itself."""
         token, is_alone = best_token(self.settings.admin), len(self.addresses) > 1
         return ask(address, path, token, trust=self._trust, is_alone=is_alone, **how)
 
@@ -202,8 +203,8 @@ def _with_scheme(address: str, admin: AdminSettings) -> str:
 
 
 def _all_of(address: str) -> Sequence[str]:
-    """Return the IPv4 addresses of a name, or else its IPv6 addresses. Both lead to the same
-    instances."""
+    """Return the IPv4 addresses of a host name. If there are none, return its IPv6 addresses. One
+    family is enough, because both lead to the same instances."""
     try:
         url = urlsplit(address if "://" in address else f"http://{address}")
         if url.scheme != "http":
@@ -253,8 +254,8 @@ def _unreachable(base: str, error: Exception, within_s: float) -> ProxyUnreachab
     if isinstance(why, ssl.SSLCertVerificationError):
         return ProxyUnreachable(
             f"The certificate of {base} is not trusted: {why.verify_message}.",
-            "Set `admin.tls.ca` to the file of its authority, and name the port as the certificate "
-            "does.",
+            "Set `admin.tls.ca` to the file of its authority, and use a host name that the "
+            "certificate has.",
         )
     shown = why.strerror if isinstance(why, OSError) and why.strerror else why
     return ProxyUnreachable(f"No proxy answers at {base}: {shown}.", NAME_IT)

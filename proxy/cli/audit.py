@@ -14,7 +14,8 @@ from proxy.cli.terminal import AtBroker, flag, option
 from proxy.errors import require
 
 KAFKA_VARIABLE: Final = "KAFKA_DELAY_PROXY_AUDIT_KAFKA"
-"""Variable that passes the connection to the audit. Everybody on the machine can see arguments."""
+"""Environment variable that passes the connection to the audit. Everybody on the machine can see a
+command's arguments."""
 SERVERS: Final = "bootstrap.servers"
 ONCE, FOLLOWING = "spark_jobs.audit_delivery", "spark_jobs.continuous_audit"
 
@@ -111,7 +112,8 @@ def audit(
 
 
 def arguments(options: Mapping[str, object]) -> list[str]:
-    """Return options as arguments. Omit None, False and empty lists. Give True no value."""
+    """Return options as arguments. Omit None, False and empty lists. An option that is True has no
+    value."""
     words = []
     for field, value in options.items():
         name = f"--{field.rstrip('_').replace('_', '-')}"

@@ -132,7 +132,8 @@ def _may_create(admin: AdminClient, topic: str) -> bool:
 def clock_findings(settings: Settings) -> Iterator[Finding]:
     """Yield findings about clocks.
 
-    The settings topic must exist. The broker's timestamp of a record there gives its time."""
+    The settings topic must exist. A record is written there, and its timestamp is the broker's
+    time."""
     topic, limit_ms = settings.topics.settings, int(Connection.limit_s * 1000)
     config = client_config(settings, acks=1, linger_ms=0, message_timeout_ms=limit_ms)
     clock = BrokerClock(lambda: Producer(config), topic, settings.group_id)
@@ -319,8 +320,8 @@ NO_GROUP_YET = frozenset(
         KafkaError.NOT_COORDINATOR,
     }
 )
-"""Errors of a broker that does not know the group yet. It reports the coordinator errors until the
-first consumer group has created the offsets topic."""
+"""Errors of a broker that does not know the group yet. A broker reports the coordinator errors
+until the first consumer group has created the offsets topic."""
 
 
 def broker_findings(settings: Settings) -> list[Finding]:
@@ -457,7 +458,7 @@ def _twin(settings: Settings, host: str) -> Finding:
 
 
 def _room_for(settings: Settings, partitions: int) -> Iterator[Finding]:
-    """Yield a finding if this disk has no room for the partitions that it does not hold yet."""
+    """Yield a finding if this disk has no room for the partitions that have no files there yet."""
     partition_bytes = new_store_bytes(settings.store, settings.wheel.slots)
     size_bytes, _used, free_bytes = shutil.disk_usage(existing(settings.data_dir))
     room_bytes = free_bytes - DiskReserve(settings.disk_reserve_bytes).of(size_bytes)

@@ -108,8 +108,8 @@ class TopicConfig:
 
 DAY_MS: Final = 86_400_000
 SEGMENTS: Final = 7
-"""The advice is to close a segment after the retention divided by this. With more segments, less
-is deleted at a time."""
+"""The advised number of segments in the retention time. Kafka deletes whole segments, so with more
+segments it deletes less at a time."""
 
 
 def retention_findings(settings: Settings, ingress: TopicConfig) -> Iterator[Finding]:
@@ -153,7 +153,7 @@ def retention_findings(settings: Settings, ingress: TopicConfig) -> Iterator[Fin
 def _retention_time(subject: Subject, kept_ms: int, settings: Settings) -> Finding:
     """Return the finding about the spare time of the retention.
 
-    If the proxy is down for no longer than this, it can still rewrite all records before Kafka
+    If the proxy is down for at most the spare time, it can still rewrite all records before Kafka
     deletes them."""
     after_ms = roll_after_ms(settings, kept_ms) or kept_ms
     least_ms = needed_ms(settings, kept_ms)
@@ -175,8 +175,8 @@ def _retention_time(subject: Subject, kept_ms: int, settings: Settings) -> Findi
         return subject.ok(found)
     return subject.warn(
         found,
-        "After a longer time needed records are deleted, and it refuses to start. Raise "
-        f"retention.ms to at least {least_ms + DAY_MS}, or lower `roll_after`.",
+        "If it is down for longer, Kafka deletes records that it needs, and it refuses to start. "
+        f"Raise retention.ms to at least {least_ms + DAY_MS}, or lower `roll_after`.",
     )
 
 

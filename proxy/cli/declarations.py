@@ -71,7 +71,7 @@ class Asked(WithBroker):
 
 
 def rights(asked: Asked) -> None:
-    """Print the smallest rights of a user, to run or to apply. Does not ask the broker."""
+    """Print the smallest rights of a user, as commands or resources. The broker is not asked."""
     settings = asked.settings
     needed = rights_of(asked.role, settings, asked.topic or (), asked.group)
     name = asked.principal or str(settings.kafka.get("sasl.username", "NAME"))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 SHOWN_AT_MOST: Final = 10
 IS_LIVE: Final = (
-    "The group has members, so its position moves on. Records that they deliver after this export "
+    "The group has members, so delivery goes on. Records that are delivered after this export "
     "are delivered again after an import. Stop all proxies first to move a group."
 )
 

@@ -159,8 +159,8 @@ def _are_pending(records: int) -> str:
 def count_entries(
     entries: Iterable[Delivery | LeftInKafka], now_ms: int
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Return two counts of entries: by target, the highest first; by remaining time, the shortest
-    first."""
+    """Count entries by target, the highest count first. Also count them by remaining time, the
+    shortest time first."""
     by_target: Counter[str] = Counter()
     by_due = dict.fromkeys([*SPANS_MS, LATER], 0)
     for due_ms, _offset, target, *_ in entries:
@@ -447,7 +447,8 @@ def _say_purge(done: Answer) -> None:
 
 
 MOST_FAILURES: Final = 60
-"""More than the time after which other instances take over the partitions of a killed one."""
+"""Repeated calls of a move. They last longer than the takeover of a killed instance's
+partitions."""
 AGAIN_S: Final = 1.0
 MOVED: Final = ("replaced", "requeued")
 """Outcomes of records that were moved."""
@@ -517,8 +518,8 @@ def _move(asked: Bulk, address: str, body: Mapping[str, Any]) -> Answer:
 def _each_move(
     asked: Bulk, address: str, body: Mapping[str, Any], confirm: str | None
 ) -> Iterator[Answer]:
-    """Yield the answers to all calls of a move. Repeat a call that fails or does nothing, which is
-    harmless."""
+    """Yield the answers to all calls of a move. Repeat a call that fails or does nothing. This is
+    harmless, because a moved record is not moved again."""
     failures = 0
     while confirm is not None:
         try:
@@ -565,7 +566,7 @@ def _say_moves(done: Answer, targets: str) -> None:
         dues = f", due from {shown_time(done['first_due'])} to {shown_time(done['last_due'])}"
     say(f"{counted(done['records'], 'record')} for {targets} can be moved{dues}.")
     if done["cut"]:
-        say("There are more. These come first. Run the command again for the others.")
+        say("There are more records. These fire first. Run the command again for the others.")
     if reasons := _reasons(done):
         say(reasons)
     say(_covered(done["partitions"]))

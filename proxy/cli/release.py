@@ -75,7 +75,7 @@ class AllInstances(Instances):
 
 @dataclass(frozen=True, kw_only=True)
 class Change(AllInstances):
-    """Options of a change for some targets or, by a flag of the command, for everything."""
+    """Options that name the targets of a change. A flag of the command stands for everything."""
 
     targets: str | None = argument(
         "A target, or a pattern like 'orders-*'.",
@@ -98,7 +98,7 @@ class Change(AllInstances):
 class Paused(Change):
     """Options of `pause`."""
 
-    ingest: bool = flag("The reading of the ingress topic, instead of a target.")
+    ingest: bool = flag("Pause or resume the reading of the ingress topic, instead of a target.")
 
 
 def pause(asked: Paused) -> None:
@@ -115,7 +115,7 @@ class Resumed(Paused):
     """Options of `resume`."""
 
     per_second: int | None = option(
-        "Release the records of the pause at this rate per second, in all partitions together.",
+        "Deliver at most this many paused records per second, in all partitions together.",
         min=1,
         max=MOST_PER_SECOND,
     )
@@ -173,7 +173,8 @@ def _in_force(replies: Replies[Answer]) -> tuple[list[str], dict[str, int]]:
 
 
 def limits(context: typer.Context, asked: AllInstances) -> None:
-    """List the rate caps and overdue rules in force. The first match of a target applies.
+    """List the rate caps and overdue rules in force. For a target, the first pattern that matches
+    applies.
 
     `limits set` and `limits clear` change them at run time, for all instances."""
     if context.invoked_subcommand is not None:
@@ -209,7 +210,7 @@ def limits(context: typer.Context, asked: AllInstances) -> None:
 class Limited(Change):
     """Options of `limits clear`."""
 
-    worker: bool = flag("All records that a worker delivers or ends, instead of a target.")
+    worker: bool = flag("The limit of each worker for all its records, instead of a target.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +223,8 @@ class NewLimit(Limited):
         max=MOST_PER_SECOND,
     )
     overdue: str | None = option(
-        "Action for records that are overdue for longer: 1h:drop, 1h:dead-letter, 1h:deliver.",
+        "Action for records that are overdue for longer than AGE: 1h:drop, 1h:dead-letter, "
+        "1h:deliver.",
         metavar="AGE:ACTION",
     )
 
@@ -244,7 +246,7 @@ def set_limit(asked: NewLimit) -> None:
 
 
 def clear_limit(asked: Limited) -> None:
-    """Remove a limit that was set at run time. The limits of the settings count again.
+    """Remove a limit that was set at run time. The limits of the settings apply again.
 
     Exit code 1: no limit was set, or an instance has not noticed the change yet."""
     path, targets = asked.path("--worker", is_whole=asked.worker), asked.targets
@@ -291,7 +293,7 @@ def skip(asked: Skipped) -> None:
     """Skip a record batch of the ingress that cannot be read.
 
     Each record of the batch becomes a dead letter without content (`record-unreadable`). Readable
-    records are never skipped. Exit code 1: the instance has not read on yet."""
+    records are never skipped. Exit code 1: the instance has not continued yet."""
     body = {"partition": asked.partition, "offset": asked.offset, "dry_run": asked.dry_run}
     done = asked.ask("/skips", method="POST", body=body, within_s=SKIPPED_WITHIN_S)
     if asked.as_json:
@@ -318,7 +320,7 @@ class Recorded(Times, Instance):
 
 
 def changes(asked: Recorded) -> None:
-    """List changes by the admin port, made or refused, the newest first.
+    """List the changes that callers of the admin port made or tried to make, the newest first.
 
     All instances give the same list, so one is asked."""
     done = asked.ask(f"/changes?limit={asked.limit}")

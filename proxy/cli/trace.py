@@ -102,7 +102,8 @@ class Traced(Times, AtBroker):
 
 
 def trace(asked: Traced) -> None:
-    """Show how a record ended, with each step from its first origin, from the topics."""
+    """Show each step of a record, from its first origin to its end. The steps are read from the
+    topics."""
     settings, within_ms = asked.settings, checked_delay_ms(asked.retries_within)
     now_ms = wall_clock_ms()
     with explained(settings):

@@ -55,7 +55,8 @@ class Watched(Times, AtBroker):
 def watch(asked: Watched) -> None:
     """Print each record that arrives in a topic, with its lateness.
 
-    An outcome is shown with the record that ended, a dead letter with its reason and origin."""
+    An outcome is shown with the record that ended. A dead letter is shown with its reason and
+    origin."""
     settings = asked.settings
     is_outcomes = asked.topic == settings.topics.outcomes
     with (

@@ -84,13 +84,13 @@ class MemoryShares:
     transaction: int
     """Share of the bodies in one transaction. Up to six copies of them are in memory."""
     queue: int
-    """Share of fetched records. As many bytes again may be consumed but not stored yet."""
+    """Share of fetched records. Consumed records, not yet stored, may use as much again."""
     fetch: int
     """Share of one fetch answer of one broker."""
 
 
 def memory_shares(budget_bytes: int, kafka: Mapping[str, str]) -> MemoryShares:
-    """Divide the bytes of the budget that `kafka` does not use. Raises ValueError if too few."""
+    """Divide the part of the budget that `kafka` does not use. Raises ValueError if too small."""
     own_bytes = sum(
         int(kafka[name]) * unit_bytes
         for name, unit_bytes in QUEUE_SETTINGS.items()
@@ -135,7 +135,7 @@ class DiskReserve:
         return min(AUTO_BYTES, size_bytes // AUTO_SHARE)
 
     def enough(self, size_bytes: int) -> int:
-        """Return the free bytes to resume reading: above the reserve, to not stop again soon."""
+        """Return how many bytes must be free to resume reading. This is more than the reserve."""
         reserve_bytes = self.of(size_bytes)
         return reserve_bytes + reserve_bytes // SLACK_SHARE
 

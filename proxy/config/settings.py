@@ -83,7 +83,8 @@ class TopicSettings(Section):
         return (*self.own, self.audit, self.changes, self.replay_marks)
 
     def dead_letters_of(self, group: str | None) -> str:
-        """Return the topic of the records that `group` gave up. None: of the proxy's letters."""
+        """Return the topic of the records that `group` gave up. For None, return the proxy's
+        topic."""
         return self.dead_letters if group is None else self.dlq_prefix + group
 
     @property
@@ -239,7 +240,7 @@ class RecoverySettings(Section):
     accept_loss_below: dict[int, int] = Field(default_factory=dict)
     """Ingress partition -> offset. The proxy starts even if records below this offset are lost."""
     set_back_watermark: tuple[int, ...] = ()
-    """Ingress partitions whose watermark a wrong clock has advanced, so it is set back."""
+    """Ingress partitions whose watermark is set back, because a wrong clock has advanced it."""
 
 
 def checked_token(token: str) -> str:

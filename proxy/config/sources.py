@@ -85,7 +85,8 @@ def _merged(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """A loader for YAML 1.2 scalars: PyYAML's 1.1 makes numbers of `0123`, `1:30` and `1_000`."""
+    """A loader for the scalars of YAML 1.2. PyYAML itself reads `0123`, `1:30` and `1_000` as
+    numbers."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
@@ -353,7 +354,8 @@ def _sentences(error: ValidationError, document: _Document, choices: _Choices) -
 
 
 def _place(path: KeyPath, document: _Document, choices: _Choices) -> str:
-    """Return where the value at `path` comes from: the last of the sources that names it."""
+    """Return the source of the value at `path`. If several sources set it, return the one that
+    wins."""
     for known, key in choices.keys.items():
         if path and known[: len(path)] == path[: len(known)]:
             return f"`--set {key}`"

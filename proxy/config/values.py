@@ -19,7 +19,7 @@ LONGEST_DELAY_MS = 36_525 * 86_400_000
 OWNED_BY_THE_PROXY: dict[str, str] = {
     "group.id": "use the setting `group_id`",
     "group.instance.id": "the proxy derives it from `instance_id`",
-    "group.protocol": "the proxy relies on the classic protocol's cooperative rebalancing",
+    "group.protocol": "the proxy needs the cooperative rebalancing of the classic protocol",
     "transactional.id": "the proxy derives it from `group_id` and `instance_id`",
     "enable.auto.commit": "offsets are committed inside transactions",
     "enable.auto.offset.store": "offsets are committed inside transactions",

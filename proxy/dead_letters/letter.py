@@ -238,8 +238,8 @@ FIRST_WIDTH: Final = 200
 LARGEST_WIDTH: Final = 64_000
 SMALLEST_WIDTH: Final = 10
 QUICK_S: Final = 0.5
-"""A partition is read in parts. After a part that was read faster than this, the next part is twice
-as wide, else half as wide."""
+"""A partition is read in parts. If a part was read faster than this, the next part is twice as
+wide. Otherwise the next part is half as wide."""
 MOST_FOUND: Final = 16_000
 """A `LetterPages` keeps about this many summaries in memory, over all partitions together."""
 
@@ -297,7 +297,7 @@ def oldest(letters: Letters, spans: Mapping[int, range], limit: int) -> list[Let
 
 
 def windows(span: range) -> Iterator[range]:
-    """Split a span backwards into parts, each twice as wide as the one before."""
+    """Split a span backwards into parts, each twice as wide as the previous part."""
     end, width = span.stop, FIRST_WINDOW
     while end > span.start:
         start = max(span.start, end - width)

@@ -263,9 +263,9 @@ def _limited(
 
 
 def target_refusal(targets: Targets, target: str, partition: int) -> Rejection | None:
-    """Return why the broker would refuse a delivery. Missing rights do not count, because the proxy
-    may have rights that this program lacks. An unavailable partition does not count, because the
-    proxy would retry."""
+    """Return why the broker would refuse a delivery. Ignore missing rights, because the proxy may
+    have rights that this program lacks. Ignore an unavailable partition, because the proxy would
+    retry."""
     targets.learn({target}, wall_clock_ms())
     reason = targets.known.refusal_at(target, partition, None)
     passes = reason is not None and reason.code in {"not-authorised", "partition-unavailable"}

@@ -109,7 +109,7 @@ def read_rate(text: str) -> Rate:
 
 
 HOP_PREFIX: Final = "timer-hop-"
-"""The proxy's own headers in rewritten records have names that begin like this."""
+"""The proxy's own headers in rewritten records have names that begin with this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +310,7 @@ OTHERS: Final = "other topics"
 
 @dataclass(slots=True)
 class TargetCount:
-    """Number of letters for one target, with the first and last of their dues."""
+    """Number of letters for one target, with their earliest and their latest due."""
 
     first_due_ms: int
     last_due_ms: int

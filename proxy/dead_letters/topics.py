@@ -195,7 +195,7 @@ class DeadLettersMissing(ProxyError):
 
 
 class NoSuchLetter(ProxyError):
-    """No letter lies at the place, or came from the origin."""
+    """No letter is at the named place, or has the named origin."""
 
 
 def checked_group(group: str | None) -> str | None:
@@ -244,7 +244,7 @@ class DeadLetterTopics:
             return 0
 
     def originals(self) -> Originals:
-        """Return a reader of ingress records, to be closed."""
+        """Return a reader of ingress records. The caller must close it."""
         config = {**lookup_config(self.settings), **client_config(self.settings)}
         config["group.id"] = GROUP
         return Originals(partial(Consumer, config), self.partitions_of)

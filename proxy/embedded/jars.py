@@ -131,7 +131,7 @@ def ensure_jars() -> list[Path]:
 def ensure_all(name: str, jars: tuple[Jar, ...]) -> list[Path]:
     """Return the paths of these jars in the same order. Fetch missing jars.
 
-    Check every SHA-256 (45 MB: some 50 ms). While one process fetches, other processes wait.
+    Check every SHA-256, which takes about 50 ms. While one process fetches, other processes wait.
     Raises JarsUnavailable, CacheUnusable or ExtraMissing.
     """
     folder = cache_folder()

@@ -103,7 +103,7 @@ def _share_of(process_id: int) -> Iterator[int]:
 
 
 def answers(host: str, port: int, timeout_s: float = 1.0) -> bool:
-    """Return whether a process accepts connections there."""
+    """Return whether a process accepts connections at `host:port`."""
     try:
         with socket.create_connection((host, port), timeout_s):
             return True
@@ -359,9 +359,10 @@ LOGGING = (
 
 
 class KafkaServer:
-    """A node as a process that dies with this one, even if this one is killed.
+    """A node in a child process. The child ends with this process, even if this process is killed.
 
-    Call `claim`, `configure`, `format` once for a new folder, then `launch`.
+    Call `claim`, `configure` and `launch`, in this order. If the folder is new, call `format` once
+    before `launch`.
     """
 
     def __init__(self, folder: DataFolder, heap_mb: int) -> None:
@@ -372,7 +373,7 @@ class KafkaServer:
 
     @property
     def is_running(self) -> bool:
-        """Return whether the JVM exists, even frozen."""
+        """Return whether the JVM exists. It may be frozen."""
         return self._process is not None and self._process.exit_code is None
 
     def claim(self) -> None:

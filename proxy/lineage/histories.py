@@ -43,7 +43,8 @@ class TracedRecord:
         return read_origin(self.text(name) or "")
 
     def without_value(self) -> Self:
-        """Return a copy that a trace can keep. It may keep a thousand records with large values."""
+        """Return a copy without the value. A trace keeps up to a thousand records, and their values
+        may be large."""
         return replace(self, value=None)
 
 
@@ -129,8 +130,8 @@ def read_request(record: TracedRecord, reader: RequestReader) -> Request:
 
 
 BY_ANOTHER: Final = frozenset({outcomes.CANCELLED, outcomes.ROLLED_BACK, outcomes.EXPIRED})
-"""Outcomes that a control record may have caused. An outcome names the control record only if that
-is a purge."""
+"""Outcomes that a control record may have caused. An outcome names the control record only if it is
+a purge."""
 
 
 class End(NamedTuple):
@@ -210,7 +211,7 @@ class History:
     ended_by_it: End | None = None
     """If this is a control record: the outcome of the record that it ended."""
     unreadable: Origin | None = None
-    """The place of the record's outcome if that cannot be parsed."""
+    """The place of the record's outcome, if the outcome cannot be parsed."""
     controls: list[Control] = field(default_factory=list)
     checks: list[TracedRecord] = field(default_factory=list)
 
@@ -259,8 +260,8 @@ def is_successor_of(record: TracedRecord, origin: Origin, *, is_half: bool) -> b
 
 def predecessor_of(record: TracedRecord) -> Origin | None:
     """Return the place of the record from which an ingress record was made, by a hop, the replay of
-    a dead letter, or a retry. For a retry, return the delivery at which the consumer first failed,
-    or the origin of that delivery if the retry does not name the delivery."""
+    a dead letter, or a retry. For a retry, return the place of the delivery at which the consumer
+    first failed. If the retry does not name this delivery, return the delivery's origin."""
     if record.header(header.HOP_FROM) is not None:
         return hop_from(record)
     is_retry = bool(record.header(header.RETRY_GROUP))
@@ -300,9 +301,9 @@ def is_check_back(record: TracedRecord, ident: bytes) -> bool:
 
 
 def is_retry_of(record: TracedRecord, delivery: TracedRecord, group: bytes | None) -> bool:
-    """Whether an ingress record retries a failed delivery. `group` is None unless the delivery was
-    a retry. A consumer without the Python client may send the delivery back with its stamps, and
-    without the headers that name the first delivery."""
+    """Whether an ingress record retries a failed delivery. If the delivery was a retry, `group` is
+    its group, else None. A consumer without the Python client may send the delivery back with its
+    stamps, and without the headers that name the first delivery."""
     asking = record.header(header.RETRY_GROUP)
     if not asking or record.header(header.HOP_FROM) is not None or group not in {None, asking}:
         return False

@@ -292,7 +292,8 @@ def due_ms_of(history: History) -> int | None:
 
 
 def commit_of(history: History) -> Control | None:
-    """Return a half message's first commit. A later commit may be of another record with its id."""
+    """Return a half message's first commit. A later commit may be for another record with the same
+    id."""
     ender = _ender(history)
     decided = (one for one in history.controls if one is not ender)
     return next((one for one in decided if one.kind in {None, "commit"}), None)

@@ -92,7 +92,8 @@ class KafkaTopics:
         return self._partitions[topic]
 
     def offsets(self, topic: str, partition: int) -> range:
-        """Return the range of offsets that can be read: those before any open transaction."""
+        """Return the range of offsets that can be read. It ends before the first open
+        transaction."""
         with self._consumer(topic) as consumer:
             return offsets_of(consumer, topic, partition)
 

@@ -65,8 +65,8 @@ def find_beginning(topics: KafkaTopics, named: Origin, ingress: str, bootstrap: 
     """Return `named` if it is a place in the ingress, else the origin of the record there. Raises
     TopicUnknown, NoSuchRecord.
 
-    A place in the ingress is not read: its record may be deleted or unreadable and still have an
-    outcome.
+    A place in the ingress is returned unread. Its record may be deleted or unreadable, and still
+    have an outcome.
     """
     topic, partition, offset = named
     count = topics.partitions_of(topic)
@@ -278,8 +278,8 @@ class Tracer:
         return failed.origin(header.ORIGIN)
 
     def _rewritten(self, trace: Trace, record: TracedRecord, before: Origin) -> Origin:
-        """Return the record `before`, which was rewritten as `record`. If it is the commit of a
-        half message, return the half message instead."""
+        """Return the record `before`, which was rewritten as `record`. If `before` is the commit of
+        a half message, return the half message instead."""
         first = record.origin(header.FIRST_ORIGIN)
         ingested = self._read(before)
         if ingested is not None and ingested.request.kind == "commit" and first is not None:
@@ -352,8 +352,8 @@ class Tracer:
                 self._topics.search(spans, is_end)
 
     def _successor(self, trace: Trace, history: History) -> list[History]:
-        """Return the next record of the trace that still exists. The timestamps of a successor and
-        of the old record's outcome are near each other, because one transaction wrote both."""
+        """Return the next record of the trace that still exists. The successor and the old record's
+        outcome have nearly the same timestamp, because one transaction wrote both records."""
         origin, ended_ms = history.origin, history.ended_ms
         later: list[Origin] = []
 

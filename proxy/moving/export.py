@@ -1,4 +1,4 @@
-"""The pending records of a group, as they stand at one committed position of each partition.
+"""The pending records of a group at its committed positions, one for each partition.
 
 Each shard is recovered in a temporary folder by the code of a takeover. So cancels, replaced
 records, half messages and policies are read as a proxy reads them. Nothing is written to the
@@ -281,8 +281,8 @@ def _is_skipped(skipped: SkippedRanges, partition: int, offset: int) -> bool:
 
 
 def _ends(reader: TopicReader, shards: Mapping[int, Shard]) -> dict[int, int]:
-    """Return where the committed records of each partition end. Wait for transactions that are open
-    in these shards."""
+    """Return the end of the committed records of each partition. Wait for transactions that are
+    open in these shards."""
     until_s = time.monotonic() + SETTLED_WITHIN_S
     while True:
         ends = {number: span.stop for number, span in reader.spans().items()}
@@ -304,10 +304,10 @@ def _places(committed: Sequence[TopicPartition]) -> list[tuple[int, str | None]]
 
 
 def _taken(shard: Shard, end: int, *, is_still: bool) -> ExportedPartition:
-    """Return the position that the export takes.
+    """Return a shard's position for the export.
 
     If the group has committed since then (`is_still` is False), no record after this position is
-    exported: it may be the rewrite of a record that is exported as pending."""
+    exported. Such a record may be the rewrite of a record that is exported as pending."""
     at = shard.position
     read_to = max(end, at.next_offset) if is_still else at.next_offset
     return ExportedPartition(shard.ingress.number, at.next_offset, at.watermark_ms, read_to)

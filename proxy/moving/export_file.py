@@ -35,7 +35,7 @@ class ExportDamaged(ProxyError):
 
 
 class ExportedPartition(NamedTuple):
-    """The position that an export took of a partition."""
+    """The position of a partition in an export."""
 
     partition: int
     next_offset: int
@@ -82,7 +82,7 @@ class ExportHeader:
 
 
 class ExportedRecord(NamedTuple):
-    """A pending record. Key and headers are as in the ingress, but without the headers for its
+    """A pending record. Key and headers are as in the ingress, without the headers for the record's
     time."""
 
     topic: str
@@ -158,7 +158,7 @@ class ExportWriter:
 
 
 class ExportReader:
-    """Reads an export from its lines. Errors call it `name`. Raises ExportDamaged.
+    """Reads an export from its lines. Raises ExportDamaged, with `name` as the name of the export.
 
     `sha256` is set after the last record. Until then it is unknown whether the export is whole.
     """

@@ -151,7 +151,7 @@ class Checked(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far the newest import from a source has got: `done` of its records are scheduled."""
+    """The progress of the newest import from a source. `done` of its `records` are scheduled."""
 
     sha256: str
     done: int
@@ -286,8 +286,8 @@ class Importer:
         return found
 
     def _request(self, header: ExportHeader, record: ExportedRecord, now_ms: int) -> IngressRecord:
-        """Return the record for the new ingress. If it is overdue by more than half of `max_past`,
-        its due becomes the present."""
+        """Return the record for the new ingress. If the record is overdue by more than half of
+        `max_past`, its new due is the present."""
         due_ms, most_ms = max(0, record.due_ms), self._policy.max_past_ms
         if most_ms is not None and now_ms - due_ms > most_ms // 2:
             due_ms = now_ms

@@ -102,7 +102,7 @@ class TargetMetrics(Collector):
         self._lock = threading.Lock()
 
     def meet(self, targets: Iterable[str]) -> None:
-        """Begin the series of targets at 0, because `increase` misses a first count."""
+        """Begin the series of targets at 0. Prometheus's `increase` misses a first count."""
         with self._lock:
             for target in targets:
                 self._names.number(target)
@@ -117,7 +117,7 @@ class TargetMetrics(Collector):
         self._add(self._lateness, targets, lateness_ms)
 
     def ended(self, ends: Iterable[tuple[str | None, str]]) -> None:
-        """Count rewrites, and ends that are no deliveries. Ignore records without a target."""
+        """Count rewrites, and ends other than deliveries. Ignore records without a target."""
         for (target, what), count in Counter(ends).items():
             if target is not None:
                 with self._lock:
@@ -149,8 +149,8 @@ class TargetMetrics(Collector):
         )
         of_all.add_metric([], *self._lateness.cumulative())
         yield of_all
-        lateness = "Delivery time minus due time, by target. Counted when it is committed."
-        delays = "Due time minus the record's timestamp, by target. Counted when it is read."
+        lateness = "Delivery time minus due time, by target. Counted at the commit."
+        delays = "Due time minus timestamp of a record, by target. Counted when the record is read."
         for name, text, histogram in (
             ("delay_proxy_target_lateness_seconds", lateness, self._lateness),
             ("delay_proxy_target_asked_delay_seconds", delays, self._delays),
@@ -206,11 +206,11 @@ class RetryMetrics(Collector):
                 self._counts[place] += count
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all attempts of a known group, even at 0: `increase` misses a first count."""
+        """Yield all attempts of a known group, even at 0, as in `TargetMetrics.meet`."""
         family = CounterMetricFamily(
             "delay_proxy_retry_attempts",
             "Records sent back by consumers, by group and number of failures. The first groups "
-            f"have names (setting `admin.targets_shown`), all others count as `{OTHER}`.",
+            f"have names (setting `admin.targets_shown`). Others are counted as `{OTHER}`.",
             labels=["group", "attempt"],
         )
         with self._lock:

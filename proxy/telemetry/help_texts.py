@@ -3,8 +3,8 @@
 from typing import Final
 
 GAUGES: Final = {
-    "due_lag_seconds": "Time since the due time of the oldest undelivered record, also between two "
-    "publish attempts. NaN while a worker has no session.",
+    "due_lag_seconds": "Time since the due time of the oldest undelivered record, even if that "
+    "waits for its next publish attempt. NaN while a worker has no session.",
     "clock_offset_seconds": "Wall clock minus the logical clock, by which records fire.",
     "clock_held": "1 while the wall clock is too far ahead and ignored, else 0.",
     "clock_lead_seconds": "Wall clock minus the broker's clock. NaN if unknown.",

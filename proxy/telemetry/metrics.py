@@ -107,7 +107,7 @@ class Metrics:
         build.info({"version": __version__})
 
     def _make_counters(self) -> None:
-        """Make the counters. They begin at zero, because `increase` misses a first count."""
+        """Make the counters, all at 0. Prometheus's `increase` misses a first count."""
         self.deliveries = self._counter("deliveries", "Records delivered to their target.")
         self.transactions = self._counter(
             "transactions",
@@ -120,8 +120,8 @@ class Metrics:
         )
         self.outcomes = self._counter(
             "outcomes",
-            "Records that ended or were rewritten, by outcome. "
-            "Deliveries and dead letters do not count.",
+            "Records that ended or were rewritten, by outcome. Deliveries and dead letters are "
+            "not counted here.",
             "outcome",
             [outcome for outcome in OUTCOMES if outcome != DEAD_LETTERED],
         )
@@ -152,7 +152,7 @@ class Metrics:
         )
 
     def show(self, **values: float) -> None:
-        """Set some of GAUGES."""
+        """Set some of the gauges in GAUGES."""
         for name, value in values.items():
             self._gauges[name].set(value)
 
@@ -168,7 +168,7 @@ class Metrics:
         self.transaction_seconds.observe(seconds)
 
     def count_dead_letters(self, by_reason: Mapping[str, int]) -> None:
-        """Count dead letters. Reasons beyond the limit count as `(other)`."""
+        """Count dead letters. Reasons beyond the limit are counted as `(other)`."""
         for reason, count in by_reason.items():
             if len(self._reasons) < REASONS_SHOWN:
                 self._reasons.add(reason)

@@ -109,8 +109,9 @@ class RefusedTargets(Collector):
         series."""
         family = GaugeMetricFamily(
             "delay_proxy_target_refused_seconds",
-            "Time since the due time of the oldest record that its target rejects. The record "
-            "is sent again. Known after the first failed publish attempt since the start.",
+            "Time since the due time of the oldest record that its target rejects. The record is "
+            "sent again. The time is known after the first failed publish attempt since the "
+            "start.",
             labels=["target", "reason"],
         )
         now_ms = self._now_ms()

@@ -118,7 +118,7 @@ SHARD_FACTS: Final[tuple[ShardFact, ...]] = (
     ),
     (
         "watermark_ahead_seconds",
-        "Watermark minus the broker's clock if it is ahead. 0 is normal.",
+        "Watermark minus the broker's clock, if the watermark is ahead. 0 is normal.",
         lambda shard: shard.ahead_ms / 1000,
     ),
     ("next_offset", "Next ingress offset to read.", lambda shard: shard.next_offset),
@@ -136,7 +136,7 @@ SHARD_FACTS: Final[tuple[ShardFact, ...]] = (
     ("shard_pending_records", "Pending records.", lambda shard: shard.pending),
     (
         "shard_pending_bytes",
-        "Bytes of pending records in the local data. Cancelled records count until their due time.",
+        "Bytes of pending records in the local data. Includes cancelled records until their due.",
         lambda shard: shard.pending_bytes,
     ),
     (
@@ -146,7 +146,7 @@ SHARD_FACTS: Final[tuple[ShardFact, ...]] = (
     ),
     (
         "oldest_undecided_half_message_timestamp_seconds",
-        "Time of the oldest undecided half message. NaN if none, or not yet read after a takeover.",
+        "Time of the oldest undecided half message. NaN if none, or if unread after a takeover.",
         lambda s: math.nan if s.oldest_undecided_ms is None else s.oldest_undecided_ms / 1000,
     ),
     (
@@ -181,7 +181,8 @@ class StatusCollector(Collector):
         yield _by_target("pending_records", "Pending records by target.", records, most)
         yield _by_target(
             "pending_bytes",
-            "Bytes of pending records by target. Cancelled records count until their due time.",
+            "Bytes of pending records by target. Cancelled records are included until their due "
+            "time.",
             in_bytes,
             most,
         )
@@ -204,8 +205,9 @@ class StatusCollector(Collector):
 def _states(shards: Iterable[ShardStatus]) -> Metric:
     family = GaugeMetricFamily(
         "delay_proxy_shard_state",
-        "1 for the current state of a shard, 0 for its other states. `held`: by the clock. `full`: "
-        "at a limit of `admission`. `unreadable`: at a record batch that cannot be read.",
+        "1 for the current state of a shard, 0 for its other states. `held`: the wall clock is "
+        "too far ahead. `full`: a limit of `admission` is reached. `unreadable`: a record batch "
+        "cannot be read.",
         labels=["partition", "state"],
     )
     for shard in shards:
@@ -217,8 +219,8 @@ def _states(shards: Iterable[ShardStatus]) -> Metric:
 def _by_target(name: str, text: str, counts: TargetCounts, most: int) -> Metric:
     family = GaugeMetricFamily(
         f"delay_proxy_{name}",
-        f"{text} The largest targets have names (setting `admin.targets_shown`), all others count "
-        f"as `{OTHER}`.",
+        f"{text} The largest targets have names (setting `admin.targets_shown`). Others are "
+        f"counted as `{OTHER}`.",
         labels=["target"],
     )
     shown, others = counts.largest(most)

@@ -1,5 +1,5 @@
-"""Export of committed transactions' spans to a collector, in a thread of OpenTelemetry's batch
-processor. Its standard variables `OTEL_*` configure it."""
+"""Exports the spans of committed transactions to a collector. A thread of OpenTelemetry's batch
+processor does the work. The standard variables `OTEL_*` configure the export."""
 
 import logging
 import threading
@@ -39,7 +39,7 @@ GAP: Final = 500
 """Up to this many offsets between two wanted records are read, not jumped over."""
 CLOSE_WITHIN_S: Final = 3.0
 PAUSE_PER_WORK: Final = 9
-"""The thread pauses for this multiple of its work, because the loop needs the interpreter."""
+"""The thread pauses for this multiple of its CPU time, because the loop needs the interpreter."""
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 300.0
 """After failures the pauses become long, because each failure leaves cyclic garbage, which a worker
@@ -165,7 +165,7 @@ class SpanQueue(SpanExporter):
         self._processor.force_flush()
 
     def close(self) -> None:
-        """Export the queue for `CLOSE_WITHIN_S` at most: a dead collector must not delay the
+        """Export the queue, for at most `CLOSE_WITHIN_S`. A dead collector must not delay the
         exit."""
         self._is_closing.set()
         last = threading.Thread(target=self._processor.shutdown, name="tracing", daemon=True)
