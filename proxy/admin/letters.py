@@ -75,14 +75,10 @@ def list_dead_letters(
     ] = None,
     since: Annotated[
         Instant,
-        Query(
-            description="Only letters written at this time or later. Epoch milliseconds or RFC "
-            "3339."
-        ),
+        Query(description="Written at this time or later. Epoch milliseconds or RFC 3339."),
     ] = None,
     until: Annotated[
-        Instant,
-        Query(description="Only letters written before this time. Epoch milliseconds or RFC 3339."),
+        Instant, Query(description="Written before this time. Epoch milliseconds or RFC 3339.")
     ] = None,
     limit: Limit = 100,
     cursor: Annotated[
@@ -94,11 +90,10 @@ def list_dead_letters(
 ) -> models.LetterPage:
     """List dead letters, newest first, page by page.
 
-    Separate threads read the topic, so that delivery is not delayed. A page may be short or empty
-    and still have a cursor. Then there is more to read. A letter that is there during the whole
-    listing is on one of the pages. Within a partition of the topic, the later offset comes first.
-    Two calls read at a time. Further calls get 503. A call rests three seconds for each second of
-    work.
+    Reading does not delay delivery. A page may be short or empty and still have a cursor. Then
+    there is more to read. A letter that is there during the whole listing is on one of the pages.
+    Within a partition of the topic, the later offset comes first. Two calls read at a time. Further
+    calls get 503. A call rests three seconds for each second of work.
     """
     topic = topic if topic is not None else site.settings.topics.dead_letters
     group = _group_of(topic, site.settings.topics)
