@@ -160,7 +160,9 @@ def read_page(
         records = [record for place, record in pieces.found if place <= known][:limit]
         if not lacking or now_s() >= until_s:
             break
-        pieces.fetch([partition for _, partition, _ in lacking], limit - len(records))
+        # A query may answer for its first partition only. The page ends where the slowest partition
+        # ends, so the partition that is furthest behind comes first.
+        pieces.fetch([partition for _, partition, _ in sorted(lacking)], limit - len(records))
     return Page(records, known if lacking or len(records) == limit else None, [*pieces.upto])
 
 

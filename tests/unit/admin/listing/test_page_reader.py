@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,6 +74,17 @@ def test_pages_hold_each_record_once_and_in_order(
         found += [(r.fires_ms, int(r.origin.split("/")[1]), r.offset) for r in page.records]
     expected = [(ms, p, at) for p, keys in enumerate(pieces.records) for ms, at in keys]
     assert found == sorted(expected)
+
+
+def test_what_a_page_reads_within_its_time_is_not_read_again() -> None:
+    partitions, each, at_once = 4, 400, 20
+    keys = [[(number, 0) for number in range(each)] for _ in range(partitions)]
+    pieces = Pieces(keys, at_once, places=1)
+    place: Place | None = BEGINNING
+    while place is not None:
+        times_s = (number * PAGE_S / 30 for number in count())
+        place = pieces.page(place, partitions * each, partial(next, times_s)).next
+    assert pieces.asked < 1.5 * partitions * each / at_once
 
 
 def test_partitions_that_no_worker_serves_any_more_are_not_called_covered() -> None:
