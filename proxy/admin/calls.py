@@ -120,7 +120,9 @@ def refusal_of(error: Exception, path: str) -> Response:
             problem = Problem(503, "busy", "Too many queries are queued for a worker. Try again.")
         case NoAnswer():
             why = f" ({error})" if str(error) else ""
-            detail = f"A worker did not answer in time: it starts or recovers{why}. Try again."
+            detail = (
+                f"A worker did not answer in time: it starts, recovers or is busy{why}. Try again."
+            )
             problem = Problem(503, "no-answer", detail)
         case _:
             log.error("a call of the admin API went wrong", path=path, exc_info=error)

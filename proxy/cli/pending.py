@@ -375,6 +375,7 @@ def _say_body(record: Found) -> None:
 
 
 PURGE: Final[dict[str, Any]] = {"method": "POST", "within_s": CHANGED_WITHIN_S}
+REMOVED: Final = ". `pending` counts them until the proxy has removed them."
 PURGE_NOT_YET: Final = (
     "The purge is written. Some partitions have not read it yet. It applies when they do. Look "
     "whether the proxy is behind (/readyz) or the ingest is paused (`pauses`)."
@@ -414,7 +415,7 @@ def purge(asked: Purged) -> None:
         say("Nothing was changed.")
     else:
         purged = f"purged: the pending records for {asked.targets} will not be delivered: "
-        say(purged + ", ".join(done["purges"]) if done["applied"] else PURGE_NOT_YET)
+        say(f"{purged}{', '.join(done['purges'])}{REMOVED}" if done["applied"] else PURGE_NOT_YET)
     if asked.dry_run:
         refuse_silent(done["silent"])
     raise typer.Exit(0 if asked.dry_run or done["applied"] else 1)

@@ -227,7 +227,7 @@ def run_worker(
             except losing as lost:
                 losing = ONCE_RUN
                 side.show_lost_session(is_disk_full=isinstance(lost, StorageFull))
-                log.warning("session lost: shards are recovered from the broker", why=str(lost))
+                log.warning("session lost: shards are recovered from the broker", why=_said(lost))
                 log_missing_rights(settings, str(lost))
                 time.sleep(losses.backoff_s(lost, time.monotonic() - started_s))
             except ProxyError:
@@ -237,6 +237,10 @@ def run_worker(
                 log.exception("session ended by a defect. Please report it", why=repr(defect))
                 time.sleep(losses.backoff_s(defect, time.monotonic() - started_s))
             gc.collect()
+
+
+def _said(lost: Exception) -> str:
+    return lost.args[0].str() if isinstance(lost, KafkaException) else str(lost)
 
 
 def _disk_room(settings: Settings, side: AdminSide) -> DiskRoom:
