@@ -87,7 +87,8 @@ def audit_or_portion(spark: SparkSession, job: AuditJob, selection: Selection) -
 def _audit(
     spark: SparkSession, job: AuditJob, selection: Selection, large: LargeRecords
 ) -> Summary | int:
-    """Audit once. Two threads write open records and verdicts: one plans while the other runs."""
+    """Audit once. Two threads write open records and verdicts, so that Spark plans one query while
+    it runs the other."""
     with (
         writing(job.output),
         materialising(spark, job.output) as materialise,

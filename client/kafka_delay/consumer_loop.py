@@ -73,7 +73,7 @@ class Pauses:
             self._set(partitions & _names(self._consumer.assignment()))
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        """Resume partitions that go to another consumer. They may come back later."""
+        """End the pause of partitions that go to another consumer. They could come back paused."""
         self._set(self.paused - set(partitions))
 
     def _set(self, wanted: AbstractSet[Partition]) -> None:
@@ -144,7 +144,8 @@ class ConsumerLoop:
     def _may_poll(self) -> bool:
         """Return whether to poll now.
 
-        While enough records wait, do not poll for a second. Then pause all partitions, and poll.
+        While enough records wait, up to a second passes without a poll. Then pause all partitions
+        and poll, so that the group keeps this member.
         """
         is_full, now_s = self._is_full(), time.monotonic()
         if is_full and not self._pauses.is_all and now_s < self._polled_s + POLL_AT_LEAST_EVERY_S:
@@ -183,7 +184,7 @@ class ConsumerLoop:
     def _is_full(self) -> bool:
         """Return whether enough records wait.
 
-        If all partitions are paused, half of the limits are enough.
+        If all partitions are paused, they stay so until less than half of the limits waits.
         """
         handling, share = self._handling, 2 if self._pauses.is_all else 1
         is_large = handling.waiting_bytes >= MOST_BYTES // share
@@ -262,7 +263,7 @@ class ConsumerLoop:
             log.warning("the new offsets of %s were not committed: %s", sorted(starts), error)
 
     def _note_results(self, wait_s: float) -> None:
-        """Note the results of handlers. Then raise an error that ends the consumer."""
+        """Note the results of handlers. Then raise the error that ends the consumer, if any."""
         fatal: BaseException | None = None
         for record, error in self._handling.results(wait_s):
             if error is None:

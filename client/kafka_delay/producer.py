@@ -182,8 +182,9 @@ class DelayProducer(_Producer[Future[Receipt]]):
 
         With `transaction`, all records are stored, or no record is. The producer needs a
         `transactional.id`. The batch must end within `transaction.timeout.ms` (60 s by default).
-        A list is sent a second time if the transaction was aborted and no record caused this. For
-        example, the broker forgets a `transactional.id` that was not used for a week.
+        If the transaction was aborted and no record caused this, and `records` is a list, the list
+        is sent a second time. For example, the broker forgets a `transactional.id` that was not
+        used for a week.
 
         Raises BatchFailed, and the errors of `transaction`.
         """

@@ -118,9 +118,7 @@ class _Consumer(ABC, Generic[HandlerT]):
                     ),
                 )
                 while not self._is_done(writer, handling):
-                    log.info(
-                        "another consumer is opened, because some partitions have other records"
-                    )
+                    log.info("the consumer is opened again, because topics were recreated")
         finally:
             with suppress(StillUnsent):  # the records of unstored requests are read again
                 writer.close(CLOSE_WITHIN_S)
@@ -167,8 +165,9 @@ class RetryConsumer(_Consumer[Handler]):
     - `handler`: a function that takes a Received. It must be thread-safe.
     - `ingress`: the proxy's ingress topic.
     - `retry_topic`, `max_attempts`: the retry topic, and the number of retries (16). Without
-      `orderly` the proxy's settings `topics.retry_prefix` and `retry` apply. If you changed them,
-      give the same values here. If you give a `retry_topic`, create the dead-letter topic yourself.
+      `orderly` the proxy decides both (settings `topics.retry_prefix` and `retry`). If you changed
+      those settings, give their values here, too. If you give a `retry_topic`, create the
+      dead-letter topic yourself.
     - `give_up`, `ignore`, `retry`: lists of exception classes. After an exception in `give_up` the
       record becomes a dead letter without a retry. After an exception in `ignore` it counts as
       handled. After an exception in `retry`, or in no list, it is retried. If several classes

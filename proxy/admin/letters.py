@@ -93,7 +93,7 @@ def list_dead_letters(
     Reading does not delay delivery. A page may be short or empty and still have a cursor. Then
     there is more to read. A letter that is there during the whole listing is on one of the pages.
     Within a partition of the topic, the later offset comes first. Two calls read at a time. Further
-    calls get 503. A call rests three seconds for each second of work.
+    calls get 503. Delivery comes first: a call pauses 3 s after each second of work.
     """
     topic = topic if topic is not None else site.settings.topics.dead_letters
     group = _group_of(topic, site.settings.topics)
@@ -185,7 +185,7 @@ def get_replay(site: SiteOf, id: ReplayId, wait: Wait = 0) -> models.Replay:  # 
 def stop_replay(site: SiteOf, id: ReplayId, wait: Wait = 0) -> models.Replay:  # noqa: A002
     """Stop a replay after its current batch.
 
-    Replayed letters stay replayed. A replay that has ended may be stopped, too.
+    Replayed letters stay replayed. To stop a replay that has ended changes nothing.
     """
     job = site.replays.find(id)
     job.stop()

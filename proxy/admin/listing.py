@@ -24,8 +24,8 @@ PAGE_S: Final = 2.0
 """A page is returned after this time, even if it is not full. With a narrow filter, a full page
 could take minutes."""
 LEAST_PIECE: Final = 16
-"""A query asks for at least this many records of each partition, because a query without records
-already costs as much for each partition as listing about a hundred records."""
+"""A query asks for at least this many records of each partition. The query itself costs as much for
+each partition as listing about a hundred records, so fewer would save little."""
 COUNTED_WITHIN_S: Final = 20.0
 AT_ONCE: Final = 1_000
 DEFAULT_LIMIT: Final = 100
@@ -60,8 +60,9 @@ def partition_in(origin: str) -> int:
 
 
 def add_pages(one: RecordPage, other: RecordPage) -> RecordPage:
-    """Merge the pages of two instances, in order. A page has no records beyond its cursor, so the
-    lower cursor is the cursor of the merged page. Raises ValueError if a page cannot be read."""
+    """Merge the pages of two instances, in order. A page is complete only up to its cursor, so the
+    merged page is complete up to the lower cursor (`cut_page` drops the records beyond it). Raises
+    ValueError if a page cannot be read."""
     pairs = zip(one.cursors + other.cursors, one.records + other.records, strict=True)
     found = dict(
         sorted(((_numbers(cursor), record) for cursor, record in pairs), key=itemgetter(0))
@@ -75,7 +76,7 @@ def add_pages(one: RecordPage, other: RecordPage) -> RecordPage:
 
 
 def cut_page(page: RecordPage, query: Mapping[str, str]) -> RecordPage:
-    """Return the known records of a merged page, up to the limit of the query."""
+    """Return a merged page's records up to its cursor, at most the limit of the query."""
     limit = int(query.get("limit", DEFAULT_LIMIT))
     end = (END[0], BEYOND_PARTITIONS, END[1])
     known = end if page.cursor is None else _numbers(page.cursor)
@@ -88,7 +89,7 @@ def cut_page(page: RecordPage, query: Mapping[str, str]) -> RecordPage:
 
 def _numbers(cursor: str) -> Place:
     if CURSOR.fullmatch(cursor) is None:
-        raise ValueError("It gave a wrong cursor.")
+        raise ValueError("The instance gave a cursor that cannot be read.")
     _, fires_ms, partition, offset = map(int, cursor.split("."))
     return fires_ms, partition, offset
 

@@ -28,7 +28,8 @@ ALONE: Final = "instance"
 GROUP: Final = "delay-proxy-group"
 """A header between instances: cluster and consumer group, in requests and in replies."""
 INSTANCE: Final = "delay-proxy-instance"
-"""A header of replies to instances: the instance's name, and a number of its process."""
+"""A header of replies to instances: the instance's name, and a random number
+of its process."""
 PREFIX: Final = "/api/v1"
 
 ANSWER_WITHIN_S: Final = 5.0
@@ -82,7 +83,7 @@ class Reply(NamedTuple):
 
     instance: str
     address: str | None
-    """None for the called instance."""
+    """None for this instance, which the client has called."""
     status: int
     said: dict[str, Any]
 

@@ -97,7 +97,8 @@ class Traced(Times, AtBroker):
         min=0.1,
     )
     retries_within: str = option(
-        "Look for consumer retries this long after a delivery (30m 2h).", default="10m"
+        "Look for consumer retries up to this long after a delivery, for example 30m.",
+        default="10m",
     )
 
 

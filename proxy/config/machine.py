@@ -84,13 +84,13 @@ class MemoryShares:
     transaction: int
     """Share of the bodies in one transaction. Up to six copies of them are in memory."""
     queue: int
-    """Share of fetched records. Consumed records, not yet stored, may use as much again."""
+    """Share of librdkafka's queue. Records taken from it and not yet stored may use as much."""
     fetch: int
     """Share of one fetch answer of one broker."""
 
 
 def memory_shares(budget_bytes: int, kafka: Mapping[str, str]) -> MemoryShares:
-    """Divide the part of the budget that `kafka` does not use. Raises ValueError if too small."""
+    """Divide the budget, less the queues that `kafka` sets. Raises ValueError if too small."""
     own_bytes = sum(
         int(kafka[name]) * unit_bytes
         for name, unit_bytes in QUEUE_SETTINGS.items()

@@ -56,7 +56,8 @@ _COUNTS: Final = {
     "behind": "overdue_ms IS NOT NULL",
     "halves": "kind = 'prepare'",
 }
-"""Counts. `given`: records read. `attested`: ends with the broker's time. `behind`: overdue."""
+"""Counts. `given`: records read. `attested`: records whose end has the broker's time. `behind`:
+overdue records."""
 _TIMES: Final = {
     "first_ms": "min(least(due, ended, wrong))",
     "first_written_ms": "min(written)",
@@ -228,7 +229,7 @@ def _of(audit: str, audited: Audited, rows: DataFrame) -> DataFrame:
 
 
 def look(bootstrap: str, ingress_topic: str) -> Column:
-    """Return Kafka's console commands that show the ingress record and its end, line by line."""
+    """Return Kafka's console commands that show the ingress record and its end, one a line."""
     consumer = f"kafka-console-consumer.sh --bootstrap-server {shlex.quote(bootstrap)} --topic "
 
     def command(topic: Column, partition: str, offset: str) -> Column:
@@ -302,8 +303,9 @@ def newest_of_chain(history: History) -> DataFrame:
 def register_views(spark: SparkSession, place: Location) -> None:
     """Create the session's views over the current content. Raises `ResultsRefused`.
     `audits`: AUDITS, the complete audits. `chain`: the last audit and its predecessors. `verdicts`:
-    VERDICTS with AUDIT, of complete audits. `newest`: the newest verdict of each record in the
-    chain. `violations`: VIOLATION with AUDIT. `lateness`: Figures by AUDIT, target and minute_ms.
+    the columns VERDICTS and AUDIT, of complete audits. `newest`: the newest verdict of each record
+    in the chain. `violations`: VIOLATION with AUDIT. `lateness`: Figures by AUDIT, target and
+    minute_ms.
     """
     history = History(spark, place)
     audits = history.audits

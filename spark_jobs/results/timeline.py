@@ -29,13 +29,13 @@ TIMES: Final = {
     "wrong": "IF(is_violation, coalesce(greatest(due_ms, timestamp_ms), ended_ms), NULL)",
 }
 """SQL of the times of a record, epoch ms.
-`due`: the due of a delivered record. A record is pending from `written` to `ended`. These two are
-null for a record that is not pending and has no visible end. `wrong`: when a violation was due, or
-when its end was written.
+`due`: the due of a delivered record. A record is pending from `written` to `ended`. A pending
+record has no `ended`. A record whose end cannot be seen has neither. `wrong`: when a violation was
+due, or when its end was written.
 """
 _COUNTED: Final = ("+", "-", "-due")
-"""Names that the counts have besides the verdicts of violations.
-They stand for written records, for records that ended without delivery, and for deliveries.
+"""Names of events: a record is written, ends without delivery, or is delivered. Violations are
+counted under their verdicts.
 """
 _EVENTS: Final = ("written, '+'", "ended, IF(due IS NULL, '-', '-due')", "wrong, verdict")
 
@@ -80,7 +80,8 @@ def timed(verdicts: DataFrame, at_ms: int) -> DataFrame:
 
 
 def axis_of(start_ms: int | None, last_ms: int | None) -> Axis | None:
-    """Return the axis from the first due or end on. Older records are pending at its start."""
+    """Return the axis from the first due or end on. Records that were written
+    before it count as pending at its start."""
     if start_ms is None or last_ms is None:
         return None
     span_ms = last_ms - start_ms

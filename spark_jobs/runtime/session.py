@@ -70,7 +70,8 @@ def java_home(environment: Mapping[str, str] = os.environ) -> Path:
     except OSError as error:
         raise SparkUnusable(
             f"The cache folder {cache_folder().parent} cannot be used: {error}.",
-            "Make it writable, name another in XDG_CACHE_HOME, or a Java 17 or 21 in JAVA_HOME.",
+            "Make it writable, or name another folder in XDG_CACHE_HOME. Or name a Java 17 or 21 "
+            "in JAVA_HOME.",
         ) from error
 
 

@@ -102,7 +102,7 @@ def key_at(rows: Rows, index: int) -> Key:
 
 
 def locate(rows: Rows, spans: Column, positions: Column) -> None:
-    """Pack the place of each body into its row: span number (SPANS_MS) and position in the file."""
+    """Pack the place of each body into its row: span number (SPANS_MS below) and position."""
     rows["location_low"] = positions & 0xFFFFFFFF
     rows["location_high"] = (positions | spans << POSITION_BITS) >> 32
 
@@ -403,7 +403,7 @@ MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 SPANS_MS = (MINUTE_MS, HOUR_MS, DAY_MS)
 """The time that one body file covers, by span number."""
 REACHES_MS = (HOUR_MS, 7 * DAY_MS)
-"""An entry gets span 0 or 1 if it fires less than this long after the watermark, else span 2."""
+"""By span number: an entry gets the first span within whose reach after the watermark it fires."""
 OPEN_FILES = 16
 _KEY_SPANS = len(SPANS_MS)
 
@@ -414,7 +414,7 @@ def spans_of(times_ms: Column, watermark_ms: int) -> Column:
 
 
 def file_keys(times_ms: Column, spans: Column) -> Column:
-    """Return the number of each entry's body file. Span and stretch (`BodyFiles`) give it."""
+    """Return the key of each entry's body file, made from span and stretch (see `BodyFiles`)."""
     keys: Column = times_ms // np.array(SPANS_MS)[spans] * _KEY_SPANS + spans
     return keys
 
