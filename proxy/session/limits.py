@@ -90,8 +90,7 @@ class BackPressure:
         self._full: set[int] = set()
         self._next_look_ms = self._disk_full_until_ms = 0
         """The disk was full, so nothing is written before `_disk_full_until_ms`. 0: it had room."""
-        self._was_memory_exceeded = False
-        self.has_limits = limits.are_set
+        self._was_memory_exceeded, self.has_limits = False, limits.are_set
         self.is_ingest_paused = False
         """An operator has paused reading (docs/exactly-once.md, rule 5)."""
 
@@ -148,8 +147,7 @@ class BackPressure:
             self.resume(self._paused - held)
 
     def resume(self, partitions: Iterable[int]) -> None:
-        """Fetch these partitions again. Call this before a partition is given up: if it comes back,
-        the client library still remembers the pause."""
+        """Fetch these partitions again. A partition that comes back would still be paused."""
         if paused := self._paused.intersection(partitions):
             self._ingress.resume(paused)
             self._paused -= paused
@@ -178,12 +176,14 @@ class BackPressure:
             log.info("local disk has space again: reading continues", free=shown_size(free_bytes))
 
     def may_write(self, elapsed_ms: int) -> bool:
-        """Return False for a moment after the disk was full."""
         return elapsed_ms >= self._disk_full_until_ms
 
     def disk_full(self, full: StorageFull, elapsed_ms: int) -> None:
-        log.error(IS_HELD, why=str(full))
+        if not self._disk_full_until_ms:
+            log.error(IS_HELD, why=str(full))
         self._disk_full_until_ms = elapsed_ms + FULL_RETRY_MS
 
     def disk_has_space(self) -> None:
+        if self._disk_full_until_ms:
+            log.info("local disk has space again: reading continues")
         self._disk_full_until_ms = 0

@@ -8,6 +8,8 @@ from errno import ENOSPC
 from pathlib import Path
 from typing import Any, cast
 
+from structlog.testing import capture_logs
+
 from proxy.config.machine import DiskReserve
 from proxy.config.settings import AdmissionSettings
 from proxy.scheduling.shard import State
@@ -156,6 +158,17 @@ def test_a_data_folder_that_is_gone_changes_nothing() -> None:
     disk.is_gone, disk.free_bytes = True, 1_000
     pressure.look_at_disk(NOW_MS + LOOK_EVERY_MS)
     assert pressure.is_disk_full
+
+
+def test_a_full_disk_is_logged_once_and_its_end_too() -> None:
+    _, pressure = a_back_pressure()
+    full = StorageFull(Path("run-1"), OSError(ENOSPC, "no space left"))
+    with capture_logs() as logs:
+        for second in range(3):
+            pressure.disk_full(full, NOW_MS + second * FULL_RETRY_MS)
+        for _ in range(3):
+            pressure.disk_has_space()
+    assert [one["log_level"] for one in logs] == ["error", "info"]
 
 
 def test_a_disk_that_is_full_and_below_its_reserve_is_held_until_neither_is() -> None:
