@@ -100,6 +100,7 @@ def test_long_names_that_begin_alike_stay_two() -> None:
 
 def test_every_reference_leads_to_a_resource_or_to_a_secret_of_the_user(release: Release) -> None:
     there = {(one["kind"], one["metadata"]["name"]) for one in release.documents}
+    there.add(("ConfigMap", "before"))  # of the user, as an extra volume
     for kind, pod in release.pod_specs():
         named = {one["configMap"]["name"] for one in pod.get("volumes", []) if "configMap" in one}
         assert {("ConfigMap", name) for name in named} <= there
