@@ -101,7 +101,8 @@ class Node:
 
     def _content(self, volume: Document) -> Mapping[str, str]:
         if "configMap" in volume:
-            content: Mapping[str, str] = self._configs[volume["configMap"]["name"]]
+            # A ConfigMap that the user makes beforehand is empty here.
+            content: Mapping[str, str] = self._configs.get(volume["configMap"]["name"], {})
             return content
         if "secret" in volume:
             secret = self._secrets[volume["secret"]["secretName"]]
