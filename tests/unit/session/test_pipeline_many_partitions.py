@@ -215,7 +215,8 @@ def test_what_falls_due_in_a_shard_that_rests_comes_in_its_millisecond() -> None
     assert len(world.delivered()) == 1
 
 
-def test_a_turn_ends_early_while_all_rest() -> None:
+def test_a_turn_ends_early_while_all_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.session.pipeline.TIDY_S", 60.0)
     world = World(4)
     world.settle()
     world.turn(3)
