@@ -375,7 +375,7 @@ def _say_body(record: Found) -> None:
 
 
 PURGE: Final[dict[str, Any]] = {"method": "POST", "within_s": CHANGED_WITHIN_S}
-REMOVED: Final = ". `pending` counts them until the proxy has removed them."
+REMOVED: Final = "`pending` counts them until the proxy has removed them."
 PURGE_NOT_YET: Final = (
     "The purge is written. Some partitions have not read it yet. It applies when they do. Look "
     "whether the proxy is behind (/readyz) or the ingest is paused (`pauses`)."
@@ -413,9 +413,12 @@ def purge(asked: Purged) -> None:
         say_json(done)
     elif asked.dry_run:
         say("Nothing was changed.")
+    elif not done["applied"]:
+        say(PURGE_NOT_YET)
     else:
         purged = f"purged: the pending records for {asked.targets} will not be delivered: "
-        say(f"{purged}{', '.join(done['purges'])}{REMOVED}" if done["applied"] else PURGE_NOT_YET)
+        say(f"{purged}{', '.join(done['purges'])}")
+        say(REMOVED)
     if asked.dry_run:
         refuse_silent(done["silent"])
     raise typer.Exit(0 if asked.dry_run or done["applied"] else 1)
