@@ -41,8 +41,8 @@ class Moment(NamedTuple):
 
 
 class Clock:
-    """Follows the wall clock, unless it is over `max_step_ms` ahead of the broker's time. Without
-    that time, this clock's last time plus the monotonic time since then is compared instead."""
+    """Follows the wall clock, unless it is over `max_step_ms` ahead of the broker's time. If the
+    broker's time is unknown, this clock's last time, plus the time since then, replaces it."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Clock:
 
     def record_time_ms(self) -> int:
         """Return the time for new records: the later of logical and broker's time. Topics refuse
-        times too far from the broker's (message.timestamp.before.max.ms)."""
+        times too far from the broker's time (message.timestamp.before.max.ms)."""
         return max(self.now_ms(), self.broker_ms or 0)
 
     def set_broker_time(self, broker: BrokerTime | None) -> None:

@@ -1,4 +1,4 @@
-"""Errors on which people can act. The command line prints a `ProxyError`. All else is a defect."""
+"""Errors on which people can act. The command line prints them. Other exceptions are defects."""
 
 from importlib.util import find_spec
 from typing import Final, Literal
@@ -68,7 +68,7 @@ class StartOverRefused(ProxyError):
 
 
 class InstanceConflict(ProxyError):
-    """Another process with the same instance id has fenced this one."""
+    """Another process with the same instance id has fenced this process."""
 
     def __init__(self, instance: str, detail: str) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Tokens for logins to Kafka that librdkafka does not make itself.
+"""Login tokens that librdkafka does not make itself.
 
 A thread of librdkafka calls these functions before a token expires. So an idle client stays logged
 in.

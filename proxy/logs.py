@@ -20,7 +20,7 @@ FOR_PROGRAMS: Final[tuple[Processor, ...]] = (
 
 
 def configure_logs(level: str, form: LogFormat, stream: TextIO | None = None) -> None:
-    """Set up structlog for this process, by the settings' `log`."""
+    """Set up structlog for this process. `level` and `form` are the settings under `log`."""
     out = stream if stream is not None else sys.stderr
     console = form == "console" or (form == "auto" and out.isatty())
     structlog.configure(

@@ -80,7 +80,7 @@ def grant_line(rights: Sequence[Right], settings: Settings, name: str) -> str:
 
 
 def addressed(settings: Settings) -> str:
-    """Return the options of Kafka's programs for this broker."""
+    """Return the options with which Kafka's command-line tools reach this broker."""
     servers = (one.strip().rpartition("://")[2] for one in settings.bootstrap_servers.split(","))
     is_open = settings.kafka.get("security.protocol", "plaintext").lower() == "plaintext"
     login = "" if is_open else " --command-config admin.properties"
@@ -90,7 +90,7 @@ def addressed(settings: Settings) -> str:
 def remedy(
     error: KafkaError, settings: Settings, topic: str | None = None, operation: str = "Describe"
 ) -> str | None:
-    """Return the command that grants the refused right: `operation` on `topic`, or another one."""
+    """Return the command that grants the refused right. On a topic, the right is `operation`."""
     needed = {
         KafkaError.TOPIC_AUTHORIZATION_FAILED: topic and Right(operation, "topic", topic),
         KafkaError.GROUP_AUTHORIZATION_FAILED: group_right(settings),
@@ -128,7 +128,7 @@ NAMED_BY: Final = (
 
 
 def lacking(topic: TopicDescription, needed: Sequence[Right]) -> list[Right]:
-    """Return the user's missing rights. Empty if the broker does not tell the user's rights."""
+    """Return the missing rights, or an empty list if the broker does not tell the user's rights."""
     granted = {operation.name.title() for operation in topic.authorized_operations or ()}
     return [right for right in needed if granted and right.operation not in granted]
 
@@ -230,15 +230,15 @@ LIMITS: Final = {
 MEANINGS: Final = {
     "broker certificate could not be verified": _Meaning(
         "has a certificate that is not valid",
-        "Either `ssl.ca.location` under `kafka` does not name the authority that signed it, or the "
-        "certificate is for other host names than the one in `bootstrap.servers`, or it has "
+        "Set `ssl.ca.location` under `kafka` to the authority that signed the certificate. The "
+        "certificate must be for the host name in `bootstrap.servers`. It must not have "
         "expired.",
     ),
     r"alert (bad certificate|certificate \w+|unknown ca)": _Meaning(
         "does not accept the proxy's certificate",
         "Correct or renew the certificate of `ssl.certificate.location` and `ssl.key.location` "
-        "under `kafka`. It must not have expired, and an authority that the broker trusts must "
-        "have signed it.",
+        "under `kafka`. It must not have expired. The broker must trust the authority that "
+        "signed it.",
     ),
     "invalid credentials|Invalid username or password": _Meaning(
         "does not accept the password",
@@ -325,8 +325,8 @@ class Connection(AdminClient):
         return sentence
 
     def _nobody_listens(self) -> bool:
-        """Whether no address accepts connections. The client library reports a broker as down even
-        if it accepts connections and does not answer."""
+        """Whether no address accepts connections. The client library reports a broker as down, also
+        if the broker accepts connections but does not answer."""
         causes = [one.str() for one in self._heard if one.code() != KafkaError._ALL_BROKERS_DOWN]
         are_down = len(causes) < len(self._heard)
         tried = {cause.partition("/")[0] for cause in causes}

@@ -150,8 +150,8 @@ def consumer_config(settings: Settings, worker: int) -> dict[str, Any]:
 def lookup_config(settings: Settings) -> dict[str, Any]:
     """Return settings of a consumer for single committed records, outside the group.
 
-    Most fetched records are dropped, so fetches are small. A fetch at the log's end is held by the
-    broker and delays the next fetch, so its wait is short.
+    Most fetched records are dropped, so fetches are small. The next fetch must wait while the
+    broker holds a fetch at the log's end. So `fetch.wait.max.ms` is low.
     """
     return {
         **common_config(settings),
@@ -227,8 +227,8 @@ def transaction_timeout_ms(settings: Settings) -> int:
 
 
 def transactional_id(settings: Settings, worker: int, number: int = 0) -> str:
-    """Return the transactional id. It ends with the length of the group's name to be unique: names
-    may contain hyphens."""
+    """Return the transactional id. The length of the group's name at the end makes the id unique,
+    because names may contain hyphens."""
     group_id, further = settings.group_id, f".{number}" if number else ""
     return f"{group_id}-{settings.instance_name}-{worker}{further}/{len(group_id)}"
 

@@ -188,13 +188,13 @@ def group_members(admin: AdminClient, group_id: str) -> list[Member]:
 
 
 # A static member can restart between two rounds of an incremental rebalance. It gets the partitions
-# of the first round, and Kafka skips the second. Then partitions that other members should get have
-# no owner until a member joins or leaves. So each worker watches for such partitions. If it finds
-# some, it lets an idle member join and leave.
+# of the first round, and Kafka skips the second. Then some partitions have no owner until a member
+# joins or leaves. So each worker watches for such partitions. If the worker finds some, it lets an
+# idle member join and leave.
 
 OWNERS_EVERY_S: Final = 3.0
 LOOKS_IN_A_ROW: Final = 2
-"""This many answers must show the same unowned partitions: a rebalance may have just begun."""
+"""This many answers must show the same unowned partitions, because a rebalance may have begun."""
 LOOKS_UNTIL_WHOLE: Final = 5
 """Watching ends after this many answers without unowned partitions."""
 PAUSE_S: Final = 30.0
@@ -285,9 +285,9 @@ def _join_and_leave(settings: Mapping[str, Any], topic: str) -> None:
         member.close()
 
 
-# Kafka keeps the place of a static member that ends, for a restart within the session time-out.
-# Until then nobody serves its partitions. `close` of such a member does not ask Kafka to drop it,
-# but `unsubscribe` does, once its partitions are revoked (librdkafka 2.16).
+# When a static member ends, Kafka keeps its place until the session time-out. Until then nobody
+# serves its partitions. `close` does not make Kafka drop a static member. `unsubscribe` does, once
+# the member's partitions are revoked (librdkafka 2.16).
 
 LEFT_WITHIN_S: Final = 5.0
 

@@ -36,7 +36,7 @@ def resume_at(consumer: Consumer, places: Sequence[TopicPartition]) -> None:
 
 
 # The client library returns each record once and in order. But if a rebalance pauses partitions
-# during a batch, it seems to return earlier records again (librdkafka 4686).
+# during a batch, the library seems to return earlier records again (librdkafka 4686).
 
 
 class ReadPositions:
@@ -65,7 +65,7 @@ class ReadPositions:
             self._read_to.pop(partition, None)
 
     def reach(self, partition: int, end_offset: int) -> None:
-        """Move to a partition's end. Only aborted records can lie before it."""
+        """Move a partition's next offset to its end. Only aborted records can lie between them."""
         if partition in self._read_to:
             raise _skipped(partition, self._next[partition], end_offset)
         if partition in self._next:
@@ -216,7 +216,7 @@ STABLE_WITHIN_S: Final = 60.0
 """Committed offsets are awaited this long. An open transaction of a predecessor can hide them."""
 SUSPECT_AFTER_S: Final = 30.0
 HANGING: Final = (
-    "either the broker is away, or a transaction that committed offsets never ends: "
+    "either the broker is away, or a transaction with committed offsets stays open: "
     "docs/operations/runbook.md says how to find and abort it"
 )
 
@@ -393,7 +393,7 @@ class Ingress:
         self._long_poll.end()
         self._positions.rewind(offsets)
         for partition, offset in offsets.items():
-            self._skipping.forget(partition)  # it would go on beyond the records to read again
+            self._skipping.forget(partition)  # a skip would jump over the records to read again
             self._consumer.seek(TopicPartition(self.topic, partition, offset))
 
     def offset(self, partition: int, next_offset: int, metadata: str) -> TopicPartition:

@@ -185,8 +185,8 @@ class TopicReader:
                 self._after_poll()
 
 
-# A jump takes the time of reading some hundred kilobytes (docs/operations/sizing.md), so small
-# gaps are read through.
+# A jump takes as long as reading some hundred kilobytes (docs/operations/sizing.md). So records in
+# small gaps are read, too.
 
 
 class IngressLookup:

@@ -114,7 +114,7 @@ def unreadable_batch(
 
 
 class _Probe:
-    """Reads with a new consumer each time. A used one can return old records (librdkafka 2256)."""
+    """Reads with new consumers only. A used consumer can return old records (librdkafka 2256)."""
 
     def __init__(self, new_consumer: Callable[[], Consumer], topic: str, partition: int) -> None:
         self._new_consumer, self._topic, self._partition = new_consumer, topic, partition
@@ -138,7 +138,7 @@ class _Probe:
         raise KafkaException(trouble)
 
     def end_of(self, base: int) -> int:
-        """Return the first offset after the batch. Steps grow, as most batches are small."""
+        """Return the first offset after the batch. Most batches are small, so steps begin at 1."""
         log_end = self._log_end()
         inside, step = base, 1
         while (beyond := min(base + step, log_end)) < log_end and self._is_in(beyond, base):
@@ -222,7 +222,7 @@ class Skipping:
 
 
 STUCK_AFTER: Final = 3
-"""A partition is stuck after this many failures. Fewer may come from the network."""
+"""A partition is stuck after this many failures. The network can cause fewer failures."""
 OVER_AFTER_S: Final = 60.0
 """After this time without failure the offset is considered readable."""
 WARN_EVERY_S: Final = 60.0

@@ -66,7 +66,7 @@ class ForeignRecord(NamedTuple):
         return self._time(names.DELAY, name, unit_ms, signed=signed)
 
     def target_key(self, name: str) -> Ask:
-        """Read the target key, null if there is no such header."""
+        """Read the target key. Without the header the key is null."""
         return {} if names.KEY in self.headers else {names.KEY: (self.headers.get(name), name)}
 
     def target_partition(self, name: str) -> Ask:
@@ -143,9 +143,9 @@ def _cesium(record: ForeignRecord) -> Ask:
 
 
 # etf1/kafka-message-scheduler: epoch SECONDS, target topic and key. The record's key is the id.
-# Source: README.md; schedule/kafka/schedule.go, schedule/helper.go (blank ids are invalid),
-# runner/kafka/handler.go (without a target key the key is null), clientlib/clientlib.go (deletions
-# carry no headers).
+# Source: README.md and schedule/kafka/schedule.go. Blank ids are invalid (schedule/helper.go).
+# Without a target key the key is null (runner/kafka/handler.go). Deletions carry no headers
+# (clientlib/clientlib.go).
 
 ETF1: Final = frozenset({"scheduler-epoch", "scheduler-target-topic", "scheduler-target-key"})
 
@@ -167,8 +167,8 @@ def _is_etf1_deletion(record: ForeignRecord) -> bool:
 
 
 # Karafka Pro Scheduled Messages: epoch SECONDS, a target and a record type.
-# Source: karafka/wiki, Pro/Scheduled-Messages.md. A tombstone removes the schedule like a cancel:
-# karafka/karafka, lib/karafka/pro/scheduled_messages/daily_buffer.rb.
+# Source: karafka/wiki, Pro/Scheduled-Messages.md. A tombstone removes the schedule as a cancel does
+# (karafka/karafka, lib/karafka/pro/scheduled_messages/daily_buffer.rb).
 
 KARAFKA_VERSION: Final = "schedule_schema_version"
 KARAFKA_TYPE: Final = "schedule_source_type"
@@ -225,9 +225,9 @@ def _check_partition_key(record: ForeignRecord) -> None:
         )
 
 
-# Apache RocketMQ: message properties as Kafka headers of the same names.
-# Source: MessageConst.java; HookUtils.java (the precedence in `_rocketmq_time`; levels up to 0 are
-# ignored); TimerMessageStore.java (newer versions put the topic and `+` before the UNIQ_KEY).
+# Apache RocketMQ: message properties as Kafka headers of the same names. Source: MessageConst.java.
+# The precedence in `_rocketmq_time` is from HookUtils.java, which ignores levels up to 0. Newer
+# versions of TimerMessageStore.java put the topic and `+` before the UNIQ_KEY.
 # `__STARTDELIVERTIME`: Tencent Cloud TDMQ for RocketMQ, "Scheduled and delayed messages", 4.x.
 
 START_DELIVER_TIME: Final = "__STARTDELIVERTIME"
@@ -289,9 +289,9 @@ def _rocketmq_cancel(record: ForeignRecord) -> Ask:
 
 
 # RabbitMQ's delayed message exchange: one header, a delay in milliseconds.
-# Source: rabbitmq-delayed-message-exchange, README.md;
-# src/rabbit_exchange_type_delayed_message.erl; src/rabbit_delayed_message_utils.erl (delivered
-# messages carry the negated delay).
+# Source: rabbitmq-delayed-message-exchange, README.md and
+# src/rabbit_exchange_type_delayed_message.erl. Delivered messages carry the negated delay
+# (src/rabbit_delayed_message_utils.erl).
 
 RABBITMQ: Final = frozenset({"x-delay"})
 
@@ -359,9 +359,9 @@ def _nats_instant_ms(raw: bytes) -> int:
         raise Rejected("time-unreadable", f"{NATS_SCHEDULE}: {error}") from None
 
 
-# Spring for Apache Kafka, non-blocking retries.
-# Source: DeadLetterPublishingRecovererFactory.java (due time as BigInteger.toByteArray, attempts in
-# four bytes, formerly one; big-endian), RetryTopicHeaders.java.
+# Spring for Apache Kafka, non-blocking retries. Numbers are big-endian. The due has the bytes of
+# BigInteger.toByteArray. Attempts have four bytes, formerly one.
+# Source: DeadLetterPublishingRecovererFactory.java, RetryTopicHeaders.java.
 
 SPRING_TIME: Final = "retry_topic-backoff-timestamp"
 SPRING_ATTEMPTS: Final = "retry_topic-attempts"

@@ -29,7 +29,7 @@ BY_KEY: Final = -1
 BODY_FORMAT: Final = 4
 """Version of bodies on disk. A folder with another version is rebuilt."""
 NEGATIVE: Final = 0xE0
-"""msgpack bytes from this one on are small negative numbers: the record names no partition."""
+"""msgpack writes -32 to -1 as this byte or above. Then the record names no partition."""
 CONTENT_ALONE: Final = 0x94
 WITH_PURPOSE: Final = 0x95
 """First byte of a body: a msgpack array of four, or five with a purpose. Stubs have other bytes."""
@@ -163,7 +163,7 @@ class Delivery(NamedTuple):
 
     @property
     def resumed_ms(self) -> int | None:
-        """Return the end of the pause in whose queue the record is, or None."""
+        """Return the end of the pause whose queue holds the record, or None."""
         raw = self.header(HOP_RESUMED) if self.wanted_ms > self.due_ms else None
         return None if raw is None else int(raw)
 

@@ -36,15 +36,15 @@ ERROR: Final = "timer-error"
 ERROR_DETAIL: Final = "timer-error-detail"
 
 MOVED_FROM: Final = "moved-from"
-"""On an imported record: cluster id and origin before the move. It is delivered like any header."""
+"""On an imported record: cluster id and origin at the export. Delivered like any other header."""
 INGRESS_KEY: Final = "timer-ingress-key"
 """The key that the ingress record had, if `timer-key` gave the delivery another key."""
 UNREADABLE: Final = "timer-unreadable"
 """Never on the broker: the proxy reads this header in place of headers that the client library
 cannot decode."""
 SKIPPED: Final = bytes(bytearray(b"skipped"))
-"""Value of `timer-unreadable` for a record in a batch that an operator skipped. It is compared by
-identity, so it is built at run time: a constant with equal bytes might be the same object."""
+"""Value of `timer-unreadable` for a record in a batch that an operator skipped. Compared by
+identity. It is built at run time, because a constant with equal bytes might be the same object."""
 
 HOP_FROM: Final = "timer-hop-from"
 """Private, so only the proxy writes it: offset of the entry that the record continues."""
@@ -61,7 +61,7 @@ HOP_FIRST: Final = "timer-hop-first"
 HOP_FIRES: Final = "timer-hop-fires"
 HOP_DUE: Final = "timer-hop-due"
 """Private, on a moved record: fire time and due (epoch ms) of the entry that it replaces.
-If that entry has already ended when this record arrives, this record ends instead."""
+If that entry has ended before this record arrives, this record ends as `missed`."""
 HOP_MAC: Final = "timer-hop-mac"
 """Private: proves that the proxy wrote the record. Always the last header."""
 PURGE: Final = "timer-purge"
@@ -114,9 +114,9 @@ MOST_SHOWN_BYTES: Final = 244
 T = TypeVar("T")
 
 read_headers = methodcaller("headers")
-"""Return a message's headers. Raises if a name is not UTF-8.
-`message.headers()` written as an ordinary call would take the interpreter's fast path, and the
-error would be raised by some later call."""
+"""Return a message's headers. Raises SystemError if a name is not UTF-8.
+An ordinary call of `message.headers()` takes the interpreter's fast path. Then a later call would
+raise the error."""
 
 
 def text_of(raw: bytes | None) -> str:

@@ -75,8 +75,8 @@ class Recall:
 
     @property
     def names(self) -> list[bytes]:
-        """Return the names under which the register notes this recall if the record has ended or
-        lies below the floor. A successor that arrives later with one of the names ends."""
+        """Return the register's names for this recall. The register notes it if the record has
+        ended or lies below the floor. A successor that arrives later with such a name ends."""
         if self.known is None:
             return [receipt_name(self.offset)]
         return recall_names(self.offset, self.proofs)

@@ -28,7 +28,7 @@ PROTOCOL: Final = 2
 
 
 class RetryGroup(NamedTuple):
-    """Retry delays of a consumer group. The last one repeats."""
+    """Retry delays of a consumer group. The last delay repeats."""
 
     name: str
     delays_ms: tuple[int, ...]

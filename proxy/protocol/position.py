@@ -51,7 +51,7 @@ class PurgeProgress(NamedTuple):
 
 
 class PolicyFrom(NamedTuple):
-    """The policy that reads records from this ingress offset on."""
+    """The policy for records from this ingress offset on."""
 
     first_offset: int
     digest: str
@@ -59,8 +59,8 @@ class PolicyFrom(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Says which records have ended: a record at an offset x below `next_offset`, if (fires_ms, x)
-    is at or below ended_upto(x). Missed moves have ended, too."""
+    """A shard's position. A record at an offset x below `next_offset` has ended if (fires_ms, x) is
+    at or below ended_upto(x). Missed moves have ended, too."""
 
     next_offset: int
     watermark_ms: int
@@ -130,9 +130,9 @@ class Position:
         kept = [p for p in self.policies if p.first_offset < first_offset]
         if len(kept) >= MAX_POLICIES:
             raise TooManyPolicies(
-                f"the settings by which records are read have changed {len(kept)} times while "
-                f"records from offset {self.floor} on are still pending; go back to the settings "
-                f"with digest {kept[-1].digest} until these records have been delivered"
+                f"the settings for reading records have changed {len(kept)} times while records "
+                f"from offset {self.floor} on are pending. Go back to the settings with digest "
+                f"{kept[-1].digest} until these records have been delivered"
             )
         return replace(self, policies=(*kept, PolicyFrom(first_offset, digest)))
 

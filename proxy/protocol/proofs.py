@@ -80,7 +80,7 @@ def recall_names(offset: int, proofs: tuple[bytes, ...]) -> list[bytes]:
 
 def proofs_of(key: bytes | None, ident: bytes | None) -> tuple[bytes, ...]:
     """Return digests of a record's ingress key and id (docs/exactly-once.md#proofs).
-    A recall is proven if it shares a digest with the record to end. Empty keys and ids have none.
+    A recall is proven if it shares a digest with the record to end. Empty values have no digest.
     """
     known = (b"key:", key), (b"id:", ident)
     return tuple(sha256(kind + text).digest()[:PROOF_BYTES] for kind, text in known if text)

@@ -83,7 +83,7 @@ LONGEST_USUAL_NAME: Final = 100
 MOST_SHOWN_NAME: Final = 80
 """Unknown names are cut to this length. Comparing a megabyte to all known names takes a second."""
 NO_ID: Final = bytes(bytearray(b"no id"))
-"""Stands for a missing id. Compared by identity: a constant might be the same object as an id."""
+"""Stands for a missing id. Compared by identity. A constant might be the same object as an id."""
 
 
 # The requests of a batch. A usual record is an `Entry` or a `WithId`: plain tuples, because named
@@ -95,7 +95,7 @@ Compact: TypeAlias = Entry | WithId | ParsedRecord
 
 ALL_USUAL: Final = {tuple}
 NO_DELAY_MS: Final = 20 * 366 * 86_400_000
-"""A record without a timestamp (-1) seems to have a delay of at least this."""
+"""A record without a timestamp (-1) seems to have at least this delay."""
 WITH_ID: Final = (Scheduled, RejectedHop, Cancel, Prepare, Decision)
 
 
@@ -245,7 +245,7 @@ class DueTimes:
         if (
             due_ms - timestamp_ms > self._policy.max_delay_ms
             and timestamp_ms >= 0
-            and HOP_FROM not in asked  # a hop: its first origin was accepted
+            and HOP_FROM not in asked  # a hop: the producer's record was accepted
         ):
             raise Rejected(
                 "delay-too-long",

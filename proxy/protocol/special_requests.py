@@ -98,8 +98,8 @@ class SpecialRequests:
             return RejectedHop(refused.rejection, ident, hop_from, _first(asked), proofs, moved)
 
     def _refuse_unserved(self, kind: str, header: str, record: UnparsedRecord) -> None:
-        """Raise Rejected if requests of this kind are not served, and the proxy did not sign this
-        request for an operator."""
+        """Raise Rejected if requests of this kind are not served. Requests that the proxy signed
+        for an operator are always served."""
         if not self._policy.is_served(kind) and not self._is_signed(record):
             why = f"{header}: the setting requests.serve leaves out {kind}"
             raise Rejected("header-unsupported", why)

@@ -47,9 +47,9 @@ BUDGET_S: Final = 1.0
 """Reading back stops after this time. The entries that have their bodies by then are delivered."""
 JUMP_S: Final = 0.002
 JUMP_BYTES: Final = 512 * 1024
-"""Measured: a jump to an offset costs the time of reading this many bytes."""
+"""Measured: a jump to an offset takes as long as reading this many bytes."""
 JUMP_RECORDS: Final = 2_000
-"""Measured: a jump also costs the time of reading this many small records."""
+"""Measured: a jump takes as long as reading this many small records."""
 LEAST_CHUNK: Final = 64
 
 ReadBack: TypeAlias = Callable[[Sequence[int], int], Mapping[int, Message]]
@@ -151,7 +151,7 @@ class FetchedBodies:
 
 
 def _stubbed(entry: Entry) -> Entry:
-    """Return the entry without its body. Keep the body if it is from a record at another offset."""
+    """Return the entry with a stub. Keep its body if it is from a record at another offset."""
     if has_purpose(entry[3]) and delivery_of(entry).offset != entry[1]:
         return entry
     return (*entry[:3], stub(entry[3]))
@@ -181,8 +181,8 @@ def _cost_s(entries: Sequence[Entry], gap: int) -> float:
     return JUMP_S * (1 + sum(min(step / max(gap, 1), 1) for step in steps))
 
 
-# Folders are measured a little at a time: thousands of files take tens of milliseconds, and due
-# records must not wait for that.
+# Folders are measured a little at a time, because due records must not wait. Thousands of files
+# take tens of milliseconds.
 
 EVERY_S: Final = 10.0
 LOOK_S: Final = 0.002
@@ -197,7 +197,7 @@ class FolderSizes:
         self._sum_bytes, self._next_s = 0, now_s()
 
     def look(self, folders: Iterable[Path]) -> int | None:
-        """Measure for about LOOK_S. Return the sum at the end of a round, before that None."""
+        """Measure for about LOOK_S. Return the sum at the end of a round, else None."""
         if self._files is None:
             if self._now_s() < self._next_s:
                 return None
@@ -262,7 +262,7 @@ must not start over."""
 IDS: Final = "ids"
 LOCK_FILE: Final = "lock"
 SHARD: Final = re.compile(r"-\d+@[^@]+$")
-"""Part of the name of a shard's folder, also of one that was put aside."""
+"""Part of the name of a shard's folder. The folder keeps this part if it is put aside."""
 OURS: Final = re.compile(rf"^{LOCK_FILE}$|^{MEMBER_FILE}\d+$|{SHARD.pattern}")
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 LOCK_WAIT_S: Final = 30.0
@@ -346,8 +346,8 @@ class LocalState:
 
     def open_register(self, partition: int, at: Position, covered: int) -> Register:
         """Open the register of ids. After a crash the register can be ahead of a RocksDB store,
-        which loses the entries in its memory. Then begin with an empty register: a replay into the
-        old one would skip ids."""
+        which loses the entries in its memory. Then begin with an empty register, because a replay
+        into the old register would skip ids."""
         folder = self._folder(partition) / IDS
         register = open_register(folder, replace(_committed(at), next_offset=covered))
         if register.report.aside is not None:

@@ -88,7 +88,7 @@ class Admission:
         """Collects the ends of records: `buffer`, or during a replay a buffer that is dropped."""
 
     def admit(self, messages: Sequence[Message], batch: ParsedBatch, limits: IngestLimits) -> int:
-        """Ingest `messages` before the first one that must wait. Return their number."""
+        """Ingest the messages before the first message that must wait. Return how many."""
         self.identities.look_up(batch.idents())
         self.recalls.expect(batch.recalled())
         self.entries, self.waits_for_clock = [], False
@@ -222,7 +222,7 @@ class Admission:
         return True
 
     def _recall(self, offset: int, recall: Recall) -> bool:
-        """Apply a recall. Return False if it must wait: each recall reads a record from the
+        """Apply a recall. Return False if it must wait. Each recall reads a record from the
         ingress, so a transaction holds at most MOST_READ recalls."""
         if self._ended.recalls >= MOST_READ and not self._limits.is_replay:
             return False

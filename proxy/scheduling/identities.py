@@ -87,7 +87,7 @@ class Identities:
 
     def admit(self, offset: int, scheduled: Scheduled) -> tuple[list[Outcome], bool]:
         """Ingest a record. Return outcomes, and whether the record becomes pending or is delivered.
-        If neither, one of the outcomes is its own."""
+        If not, one of the outcomes is the record's own."""
         ident, hop_from = scheduled.ident, scheduled.hop_from
         if hop_from is not None:
             ended = self._land(offset, scheduled, hop_from)
@@ -112,8 +112,8 @@ class Identities:
         return Outcome(origin, what, moved.due_ms, ident, MOVED, offset, target)
 
     def move_again(self, offset: int, scheduled: Scheduled, moved: Moved) -> bool:
-        """Delete the entry that a move replaces. Return False if it has ended. In a replay this is
-        all that a move does: missed moves are left out there."""
+        """Delete the entry that a move replaces. Return False if the entry has ended. A move does
+        nothing else in a replay, because a replay leaves out missed moves."""
         hop_from, target = scheduled.hop_from or 0, scheduled.entry[2]
         key = moved.fires_ms, hop_from
         pends = hop_from >= self.position.floor and key > self.position.ended_upto(hop_from)
@@ -301,8 +301,8 @@ def _row_of(at: int, scheduled: Scheduled, latest: int) -> Named:
 
 
 # Recalls take records back by their receipts (docs/exactly-once.md#recalls). A receipt is the
-# origin that a producer was told. To find its entry, the record is read again from the ingress,
-# which still has each pending record.
+# origin that a producer was told. The shard reads that record again from the ingress to find its
+# entry. The ingress still has each pending record.
 
 MOST_READ: Final = 32
 """At most this many records are read again for one transaction."""
@@ -389,7 +389,7 @@ class Recalls:
 
     def _current(self, offset: int) -> int | None:
         """Return the offset of the record's newest successor, or of the record. None: it has ended.
-        Only the register is asked: during a replay the ingress may have deleted the record."""
+        Only the register is asked, because a replay may find the record deleted in the ingress."""
         row = self._identities.known(receipt_name(offset))
         if row.kind & IS_CANCEL:
             return None

@@ -1,8 +1,8 @@
 """Missed moves (docs/exactly-once.md#moved-records).
 
-Ingestion is a function of record and policy, with one exception: a move misses if the record that
-it moves has ended before. The transaction that ends a missed move writes the move's offset, as a
-bit of a bitmap, to the settings topic. When records are read again, these moves are left out.
+Ingestion depends only on the record and the policy, with one exception: a move misses if the moved
+record has ended before. The transaction that ends a missed move writes the move's offset to the
+settings topic, as a bit of a bitmap. When records are read again, missed moves are left out.
 """
 
 import base64

@@ -73,8 +73,8 @@ def _state_of(shard: Shard, row: Named) -> RecordState | None:
 
 
 def _state_of_entry(shard: Shard, entry: Entry, parsed: Scheduled | Prepare) -> RecordState:
-    """Return the state of a record without an id. A recall of it is in the register, under the
-    record's receipt."""
+    """Return the state of a record without an id. The register notes a recall under the record's
+    receipt."""
     first = parsed.first if isinstance(parsed, Scheduled) else None
     recall = shard.named(receipt_name(entry[1] if first is None else first))
     if recall is not None and recall.kind & IS_CANCEL:

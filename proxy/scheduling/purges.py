@@ -214,8 +214,8 @@ class Sweep:
             self._take(entry, below)
 
     def _pass(self) -> int:
-        """Return the offset below which this walk through the store serves purges. It serves no
-        purge after the first purge whose outcomes are not all written."""
+        """Return the offset below which this walk through the store serves purges. The last purge
+        served is the first purge with unwritten outcomes."""
         if self._below is None:
             progress = self._purges.progress
             self._below = 1 + (self._purges.last if progress is None else progress.purge_offset)
@@ -236,7 +236,7 @@ class Sweep:
 
 
 def with_bodies(found: Scanned, read_back: ReadBack) -> Scanned:
-    """Read back bodies that are only in Kafka. If they lie in too many places, return less."""
+    """Read back bodies that are only in Kafka. Return fewer entries if there are many places."""
     entries, upto = found
     if not any(is_stub(entry[3]) for entry in entries):
         return found

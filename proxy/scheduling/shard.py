@@ -304,7 +304,7 @@ class Shard:
 
     def _wants_flush(self, settled: int, elapsed_ms: int) -> bool:
         """Return whether a restart would have too much to read again. A shard that catches up does
-        not wait for FLUSH_EVERY_MS, so after a restart it must read little again."""
+        not wait for FLUSH_EVERY_MS, so that a restart has little to read again."""
         covered = min(self.store.covered, self.register.covered)
         to_read_again = settled - max(covered, self.position.floor)
         if self.state is not State.READY:

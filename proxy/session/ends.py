@@ -1,4 +1,4 @@
-"""Records that ended otherwise than by delivery: metrics, and log lines for some."""
+"""Records that ended, but not by delivery: metrics, and log lines for some."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

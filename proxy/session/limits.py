@@ -123,8 +123,8 @@ class BackPressure:
         self, shards: Mapping[int, Shard], awake: Mapping[int, Shard], *, is_memory_exceeded: bool
     ) -> None:
         """Pause partitions with a backlog or at a limit, or all if memory or disk is full. If an
-        operator or the disk reserve pauses reading, still read partitions that catch up: until then
-        they deliver nothing. Pause none twice: each pause drops the client library's buffer."""
+        operator or the disk reserve pauses reading, still read partitions that catch up, because
+        they deliver nothing yet. Pause none twice, because a pause drops the client's buffer."""
         if is_memory_exceeded != self._was_memory_exceeded:
             self._was_memory_exceeded = is_memory_exceeded
             log.info(
@@ -147,7 +147,7 @@ class BackPressure:
             self.resume(self._paused - held)
 
     def resume(self, partitions: Iterable[int]) -> None:
-        """Fetch these partitions again. A partition that comes back would still be paused."""
+        """Fetch these partitions again. Otherwise a partition that comes back stays paused."""
         if paused := self._paused.intersection(partitions):
             self._ingress.resume(paused)
             self._paused -= paused

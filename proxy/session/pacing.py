@@ -16,7 +16,7 @@ from proxy.scheduling.shard import Shard, State
 IDLE_COMMIT_MS: Final = 10_000
 """Interval of commits of an idle shard, so that its watermark is seen to move."""
 IDLE_AT_ONCE: Final = 64
-"""Largest number of idle shards in a transaction: a plan takes a tenth of a millisecond."""
+"""Largest number of idle shards in a transaction, because each plan takes 0.1 ms."""
 LATEST_PROGRESS_MS: Final = 500
 """Longest time until a shard's read offsets are committed while other shards have records."""
 BUSY_RECORDS: Final = 32
@@ -29,13 +29,13 @@ LONGEST_INTERVAL_MS: Final = 50
 FIRST_RECORDS: Final = 2_000
 """The first transaction of a burst has at most this many records, so that it does not last long."""
 FETCHED_A_SHARD: Final = 10
-"""A fetch may take this many records for each shard with work: each shard costs time in a turn."""
+"""A fetch may take this many records for each shard with work, because each shard costs time."""
 LONG_TRANSACTION_S: Final = 3.0
-"""After a longer commit transactions shrink. This is a third of transaction.timeout.ms."""
+"""Transactions shrink after a longer commit. This is about a third of transaction.timeout.ms."""
 UNBOUNDED: Final = 2**31
 """More records than any transaction asks for."""
 LEAST_RECORDS: Final = 1_000
-"""The limit falls no lower: with a distant broker, smaller transactions take as long."""
+"""The limit falls no lower, because smaller transactions take as long with a distant broker."""
 
 
 class Pacing:
@@ -51,8 +51,8 @@ class Pacing:
         self._interval_ms = self._last_records = self._last_bytes = 0
         self._largest = FIRST_RECORDS
         self.is_busy = self.is_gathering = self.is_light = False
-        """`is_busy`: the last transaction held BUSY_RECORDS or more. `is_gathering`: the next one
-        waits for more records. `is_light`: the same, after at most AMPLE_RECORDS."""
+        """`is_busy`: the last transaction held BUSY_RECORDS or more. `is_gathering`: the next
+        transaction waits for more. `is_light`: the last of these held at most AMPLE_RECORDS."""
 
     @property
     def largest_records(self) -> int:
@@ -89,7 +89,7 @@ class Pacing:
 
     def is_progress_due(self, elapsed_ms: int) -> bool:
         """Return whether to commit shards in which only reading moved on. Each such shard costs a
-        plan, so this is rare."""
+        plan, so these commits are rare."""
         interval_ms = self._limits.transaction_interval_ms
         is_quiet = elapsed_ms - self._began_ms >= interval_ms
         return is_quiet or elapsed_ms - self._progress_ms >= max(interval_ms, LATEST_PROGRESS_MS)
@@ -119,7 +119,7 @@ class Pacing:
         self._began_ms = elapsed_ms
 
     def committed(self, took_s: float) -> None:
-        """Adapt the limit: to half of this transaction if the commit was long, else double it."""
+        """Adapt the limit: half of this transaction after a long commit, else twice the limit."""
         if self.throttling.until_s:
             self.throttling.committed(self._last_bytes, self._began_ms / 1_000, took_s)
         if took_s > LONG_TRANSACTION_S:

@@ -339,8 +339,8 @@ def assemble(
     """Connect the parts of a session. `heartbeat` is called during waits for the broker, `trace`
     after commits. Policy and overdue rules are written before anything refers to them.
 
-    The producer is made before the consumer. It ends the transaction of a predecessor, which could
-    still change the committed offsets.
+    The producer is made before the consumer, because the new producer ends its predecessor's
+    transaction. Until then that transaction could change the committed offsets.
     """
     topic, asked = kafka.topic, settings.release
     policy = replace(policy, hop_key=kafka.settings_topic.signing_key().digest)

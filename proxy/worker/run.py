@@ -256,8 +256,8 @@ def run(settings: Settings) -> int:
 
 
 def _await_topics(settings: Settings, is_stopping: Callable[[], bool]) -> int:
-    """Wait for the proxy's topics. Return the number of workers to run. Wait for a broker that
-    answers late. If no broker accepts a connection, fail at once: the address may be wrong."""
+    """Wait for the proxy's topics, also if the broker answers late. Return the number of workers
+    to run. Fail at once if no broker accepts a connection, because the address may be wrong."""
     deadline = time.monotonic() + ANSWERED_WITHIN_S
     while not is_stopping():
         try:

@@ -154,7 +154,7 @@ def _own_certificate(folder: Path) -> dict[str, str]:
         (_no_identity_of_aws, ["AWS"]),
         (_wrong_mechanism, ["`sasl.mechanism`"]),
         (_untrusted, ["`ssl.ca.location`"]),
-        (_wrong_host, ["`bootstrap.servers`", "other host names"]),
+        (_wrong_host, ["`bootstrap.servers`", "for the host name in"]),
         (_strangers_certificate, ["`ssl.certificate.location`", "`ssl.key.location`"]),
         (_expired_certificate, ["`ssl.certificate.location`", "expired"]),
         (_no_certificate, ["`ssl.certificate.location`"]),
