@@ -194,7 +194,7 @@ class DueHistogram:
         self._counts: npt.NDArray[np.float64] = np.zeros(len(edges_ms) + 1)
 
     def add(self, times_ms: Column, entries: Column | None = None) -> None:
-        """Count each time once, or `entries[i]` times if given. Sorted times are faster."""
+        """Count one entry at each time, or `entries[i]` entries. Sorted times are faster."""
         if entries is not None and bool((times_ms[1:] >= times_ms[:-1]).all()):
             upto = np.concatenate(([0], np.cumsum(entries)))
             ends = upto[np.searchsorted(times_ms, self.edges_ms, "right")]

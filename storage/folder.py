@@ -69,7 +69,7 @@ KEPT_ASIDE = 2
 
 
 def kind_of(folder: Path) -> StoreKind | None:
-    """Return the store kind, recognised by a file of that name, or None."""
+    """Return the kind of the store, or None. The folder has a file with the kind's name."""
     return next((kind for kind in KINDS if (folder / kind).exists()), None)
 
 

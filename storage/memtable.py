@@ -218,7 +218,7 @@ class DueIndex:
 NONE_MS = 2**63 - 1
 ALL_BYTES = 2**63
 NEAR_MS = 1_000
-"""Entries that fire before the horizon are tuples. It lies 1 to 2 times NEAR_MS ahead."""
+"""Entries that fire before the horizon are tuples. The horizon is 1 to 2 times NEAR_MS ahead."""
 ENTRY_BYTES = 300
 """Approximate memory of an entry, without its body."""
 

@@ -293,7 +293,7 @@ class WrittenPieces:
 PEEK_ENTRIES = 4096
 STEP_ENTRIES = 2048
 MOST_ENTRIES = 4096
-"""Entries in a memtable, at most. It is written in one step, which takes about 15 ms."""
+"""A memtable holds at most this many entries. It is written in one step of about 15 ms."""
 LOOKED_AT = 1024
 """Rows that one `scan` reads, in about 2 ms."""
 MOST_BYTES = 8 * 1024 * 1024

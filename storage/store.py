@@ -96,7 +96,7 @@ class Named(NamedTuple):
     offset: int = NOTHING
     """Ingress offset of the id's entry."""
     origin: int = NOTHING
-    """Ingress offset of the record to deliver: `offset`, or the half message that it commits."""
+    """Ingress offset of the record to deliver: of the half message, if `offset` is its commit."""
     due_ms: int = NOTHING
     target: str = ""
     kind: int = 0
@@ -119,7 +119,7 @@ class Committed:
     next_offset: int
     """The next ingress offset to ingest."""
     distrusted: int = -1
-    """A folder with `covered` up to this is from before the watermark's reset. It is put aside."""
+    """A folder that covers no higher offset is older than the watermark's reset: put aside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Store(Protocol):
         """Do one bounded step of work. Return whether more work is left.
 
         Offsets below `next_offset` are committed, and their entries were put. `covered` grows to
-        `next_offset` at most. Raises StorageFull if a write fails. The next call repeats it."""
+        `next_offset` at most. Raises StorageFull if a write fails. The next call writes again."""
 
     def request_flush(self) -> None: ...
 

@@ -71,7 +71,7 @@ class ClockWatch:
         self._broker.ask()
 
     def _take(self, answer: ClockAnswer | None) -> None:
-        """Set the broker's time. Log whether the clocks agree when this changes."""
+        """Set the broker's time. Compare the clocks, and log the result if it is new."""
         if answer is not None:
             self._clock.set_broker_time(answer.time)
         before, lead_ms = self._standing, self._clock.lead_ms

@@ -40,13 +40,13 @@ FOREVER_MS: Final = 2**63 - 1
 MOST_INTERVALS: Final = 256
 """Largest number of intervals with the same end time. They take about 7 KB in the manifest."""
 FINEST_BITS, COARSEST_BITS, SPAN_BITS = 10, 28, 3
-"""End times are rounded up to a multiple of 1/8 to 1/4 of the time left (1 s to 3 days)."""
+"""End times are rounded up in steps of 1/8 to 1/4 of the time left. A step is 1 s to 3 days."""
 
 
 class Intervals:
     """Disjoint, ascending intervals (low, high] of offsets where no floor may lie.
 
-    Above MOST_INTERVALS, the nearest ones are joined. This may lower a floor, which is safe."""
+    Above MOST_INTERVALS, the closest are joined. This may lower a floor, which is safe."""
 
     def __init__(self) -> None:
         self._lows: list[int] = []

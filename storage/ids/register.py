@@ -344,8 +344,8 @@ class Register:
     ) -> bool:
         """Put one or more ids in offset order. The record at `offsets[i]` is the entry of `ids[i]`.
 
-        None of the records may be a rewritten one. If an id may be known or occurs twice, put
-        nothing and return False."""
+        Rewritten records are not allowed. If an id may be known or occurs twice, put nothing and
+        return False."""
         if len(ids) < self._few_ids:
             return self._put_few_if_new(ids, fires_ms, offsets, targets)
         idents = padded(ids)
@@ -413,7 +413,7 @@ class Register:
 
         `settled_offset` is the lower of the committed next offset and the store's `covered`. During
         a replay it is at most the next offset to ingest. The register's `covered` never exceeds
-        it. Raises StorageFull if a write fails. The next call repeats that write."""
+        `settled_offset`. Raises StorageFull if a write fails. The next call writes again."""
         self._lsm.settle(settled_offset, floor)
         with self._guard.writing:
             return self._lsm.step()

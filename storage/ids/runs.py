@@ -148,7 +148,7 @@ class Run:
         return list(map(Named._make, zip(*columns, strict=True)))
 
     def _candidates(self, hashes: Words, bits: Words) -> tuple[Column, Column]:
-        """Return the indices of hashes that this run has, and the place of each one's first row."""
+        """Return the indices of the hashes in this run, and the place of the first row of each."""
         asked = self._filter.passing(hashes, bits)
         if not asked.size:
             return NOWHERE, NOWHERE

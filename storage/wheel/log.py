@@ -19,8 +19,8 @@ from storage.memtable import count_upto
 from storage.options import RECORD_BYTES
 from storage.store import Column, Key
 
-# The format is in storage/FORMAT.md, "Runs". Rows are copied with `take`, `compress` and `put`:
-# numpy's indexing copies field by field, which takes twenty times as long.
+# The format is in storage/FORMAT.md, "Runs". Rows are copied with `take`, `compress` and `put`,
+# because numpy's indexing copies field by field. That takes twenty times as long.
 
 Rows = npt.NDArray[np.void]
 
@@ -231,7 +231,7 @@ class TimerLog:
         return position // self.segment_bytes
 
     def attach(self, number: int) -> None:
-        """Open an existing segment. A kill during `cut` may have left the last one too short."""
+        """Open an existing segment. A kill in `cut` may have left the last segment too short."""
         path = self.path(number)
         try:
             size_bytes = path.stat().st_size
@@ -403,7 +403,7 @@ MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 SPANS_MS = (MINUTE_MS, HOUR_MS, DAY_MS)
 """The time that one body file covers, by span number."""
 REACHES_MS = (HOUR_MS, 7 * DAY_MS)
-"""By span number: an entry gets the first span within whose reach after the watermark it fires."""
+"""Limits of the time from watermark to firing, by span number. The last span has no limit."""
 OPEN_FILES = 16
 _KEY_SPANS = len(SPANS_MS)
 

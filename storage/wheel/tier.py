@@ -442,7 +442,7 @@ def open_wheel(opening: Opening) -> OpenedTier:
 
 
 def _opened_wheel(opening: Opening, log: TimerLog, found: Checkpoint | None) -> TimerWheel:
-    """Open the wheel and cut the log. Do not read a new wheel, which would load all its pages."""
+    """Open the wheel and cut the log. Do not read a new wheel, because that loads all its pages."""
     folder, options = opening.folder, opening.options
     for name in (LOG, BODIES):
         (folder / name).mkdir(exist_ok=True)

@@ -52,7 +52,7 @@ _FACTORS = tuple(
 
 
 def checks(slots: Rows) -> npt.NDArray[np.uint32]:
-    """Return the check number of each slot, 0 for an empty one."""
+    """Return the check number of each slot. It is 0 for an empty slot."""
     mixed = np.zeros(slots.shape, np.uint64)
     for name, factor in zip(_FIELDS, _FACTORS, strict=True):
         mixed ^= slots[name].astype(np.uint64) * factor
@@ -221,7 +221,7 @@ def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:
 
 
 def _written_blocks(fd: int, size_bytes: int) -> npt.NDArray[np.bool_] | None:
-    """Return which blocks were ever written, or None if unknown. All others are zeros."""
+    """Return which blocks were ever written, or None if unknown. Other blocks are zeros."""
     block_bytes = BLOCK_SLOTS * SLOT.itemsize
     written = np.zeros(-(-size_bytes // block_bytes), np.bool_)
     end = 0
@@ -284,7 +284,7 @@ class ChainWriter:
         laps: list[tuple[Column, Column]] = []
         start = 0
         while start < rows.size:
-            # Each `_append` gets rows of one lap at most: there each slot number has its own place.
+            # Each `_append` gets rows of at most one lap, in which no slot numbers share a place.
             end = int(np.searchsorted(slots, slots[start] + self._wheel.slots))
             laps.append(self._append(rows[start:end], slots[start:end]))
             start = end
@@ -514,7 +514,7 @@ def _check_slots(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> No
     if held != live:
         raise StoreDamaged(f"the wheel counts {held} records, the checkpoint {live}")
     if wheel.sum_of_checks() != checkpoint.checks:
-        raise StoreDamaged("slots of the wheel differ from what the checkpoint says")
+        raise StoreDamaged("slots of the wheel differ from the checkpoint")
     beyond = (cells["last"] >= log.end) | (cells["last"] < 0)
     beyond &= cells["count"] > 0
     if beyond.any():
