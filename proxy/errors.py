@@ -50,7 +50,7 @@ class BrokerRefused(ProxyError):
 
 
 class BrokerLimit(ProxyError):
-    """A broker limit forbids what the settings ask for. Retrying does not help."""
+    """The settings exceed a limit of the broker. Retrying does not help."""
 
 
 class TopicMissing(ProxyError):

@@ -73,7 +73,7 @@ class DiskTier(Protocol):
         """Write a memtable, compact, and write a checkpoint for all offsets below `coverable()`.
 
         Yields the work of each step in entries. The memtable serves its entries until the last
-        step. An OSError undoes all steps. After the checkpoint, StoreDamaged is raised instead."""
+        step. An OSError undoes all steps. After the checkpoint it becomes StoreDamaged instead."""
 
     def persist(self) -> None: ...
 

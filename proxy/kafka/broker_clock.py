@@ -71,7 +71,7 @@ class BrokerClock:
 
 
 def clock_producer_config(settings: Settings) -> dict[str, Any]:
-    """Return settings of a producer for single records that needs only the leader's ack."""
+    """Return settings of a producer that writes single records and needs only the leader's ack."""
     return {
         **common_config(settings),
         "acks": 1,

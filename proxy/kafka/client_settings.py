@@ -245,6 +245,6 @@ def connected(producer: Producer, topic: str) -> Producer:
 
 
 def is_compressing(settings: Settings) -> bool:
-    """Whether the user makes the client compress records."""
+    """Whether the user's settings make the client compress records."""
     names = ("compression.type", "compression.codec")
     return any(settings.kafka.get(name, "none") != "none" for name in names)

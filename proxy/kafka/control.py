@@ -109,8 +109,8 @@ def _end_of(consumer: Consumer, place: TopicPartition, within_s: float) -> int:
 def await_results(
     consumer: Consumer, origins: Sequence[str], within_s: float, named: str | None = None
 ) -> list[ControlResult]:
-    """Wait for the outcomes of control records. The consumer's position must lie before them.
-    Raises KafkaException if the user may not read them."""
+    """Wait for the outcomes of control records. The consumer's position must lie before these
+    outcomes. Raises KafkaException if the user may not read them."""
     return find_results(_outcomes(consumer, time.monotonic() + within_s), origins, named)
 
 
@@ -120,8 +120,8 @@ def find_results(
     """Find the outcomes of control records.
 
     A move that succeeds has no outcome. The moved record's outcome has the move as `next_origin`.
-    `named` is the origin or id of the record to be ended. Its outcome comes before the outcome of
-    the control record, in the same transaction.
+    `named` is the origin or id of the record to be ended. This record's outcome comes before the
+    outcome of the control record, in the same transaction.
     """
     found = {origin: ControlResult(origin) for origin in origins}
     unknown, ended = set(origins), None

@@ -347,7 +347,7 @@ class Ingress:
         return fetched
 
     def committed(self, partitions: Iterable[int]) -> list[TopicPartition]:
-        """Return committed offsets with metadata. Wait until a predecessor's transaction ends."""
+        """Return committed offsets with metadata. Wait while an earlier transaction is open."""
         asked = [TopicPartition(self.topic, p) for p in partitions]
         started = time.monotonic()
         while True:

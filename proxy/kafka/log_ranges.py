@@ -79,7 +79,7 @@ LOOK_EVERY_S: Final = 15.0
 
 
 class Retained(NamedTuple):
-    """The offset range of a partition. `young`: its first offset younger than `aging_after_ms`."""
+    """The offset range of a partition. From `young` on, records are under `aging_after_ms` old."""
 
     start: int
     young: int | None

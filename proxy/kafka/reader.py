@@ -214,9 +214,9 @@ class IngressLookup:
         self._last_error = KafkaError(KafkaError._TIMED_OUT, "no ingress record could be read back")
 
     def read(self, partition: int, offsets: Sequence[int], gap: int) -> dict[int, Message]:
-        """Return the existing, unskipped records at `offsets` (ascending). Gaps of up to `gap`
-        offsets are read through. Raises KafkaException if no broker answers, or if a record cannot
-        be read."""
+        """Return the existing, unskipped records at `offsets` (ascending). Jump over gaps of more
+        than `gap` offsets. Raises KafkaException if no broker answers, or if a record cannot be
+        read."""
         readable_ones = (at for at in offsets if self._skipped.first_in(partition, at, at) is None)
         wanted, found = deque(readable_ones), dict[int, Message]()
         self._is_idle = False

@@ -1,8 +1,8 @@
 """The settings topic, which each session reads whole and then follows.
 
-Its records about served partitions tell a new partition from a partition whose committed offset is
-lost (docs/exactly-once.md#8-never-silently-start-over). For audits these records also list policies
-by first offset, because the committed metadata forget old policies.
+Its records about served partitions show whether a partition is new or has lost its committed offset
+(docs/exactly-once.md#8-never-silently-start-over). For audits these records also list policies by
+first offset, because the committed metadata forget old policies.
 """
 
 import hashlib

@@ -278,7 +278,7 @@ class TopicWatch:
 
 
 def ingress_config(name: str, admin: AdminClient) -> Mapping[str, str]:
-    """Return the configuration of the ingress. Empty without the right to read it."""
+    """Return the configuration of the ingress. It is empty if the proxy may not read it."""
     asked = ConfigResource(ResourceType.TOPIC, name)
     answer = admin.describe_configs([asked], request_timeout=ASK_TIMEOUT_S)[asked]
     try:
@@ -395,7 +395,7 @@ class DerivedTopics:
 
 
 def group_named_in(topic: str, names: TopicSettings) -> str | None:
-    """Return the consumer group in a topic's name, or None. A topic of replay marks has none."""
+    """Return the consumer group in a topic's name, or None. A topic of replay marks names none."""
     if fnmatchcase(topic, names.replay_marks_of(f"{names.dlq_prefix}*")):
         return None
     for prefix in (names.retry_prefix, names.dlq_prefix):

@@ -37,7 +37,7 @@ def read_delay_ms(name: str, raw: bytes | None) -> int:
 
 
 class TargetNames:
-    """Checks of topic names by one policy. Whether topics exist is checked when a record fires."""
+    """Checks of topic names by one policy. When a record fires, the proxy looks for the topic."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy

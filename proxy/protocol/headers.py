@@ -36,15 +36,15 @@ ERROR: Final = "timer-error"
 ERROR_DETAIL: Final = "timer-error-detail"
 
 MOVED_FROM: Final = "moved-from"
-"""On an imported record: cluster id and origin at the export. Delivered like any other header."""
+"""On an imported record: cluster id and origin at the export. It is delivered like any header."""
 INGRESS_KEY: Final = "timer-ingress-key"
 """The key that the ingress record had, if `timer-key` gave the delivery another key."""
 UNREADABLE: Final = "timer-unreadable"
 """Never on the broker: the proxy reads this header in place of headers that the client library
 cannot decode."""
 SKIPPED: Final = bytes(bytearray(b"skipped"))
-"""Value of `timer-unreadable` for a record in a batch that an operator skipped. Compared by
-identity. It is built at run time, because a constant with equal bytes might be the same object."""
+"""Value of `timer-unreadable` for a record in a batch that an operator skipped. It is compared by
+identity, so it is built at run time. A constant with equal bytes might be the same object."""
 
 HOP_FROM: Final = "timer-hop-from"
 """Private, so only the proxy writes it: offset of the entry that the record continues."""

@@ -107,7 +107,7 @@ _encoded = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Outcome(NamedTuple):
-    """The end of an ingress record other than delivery."""
+    """The end of an ingress record that is not delivered."""
 
     offset: int
     what: str

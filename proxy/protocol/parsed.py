@@ -38,8 +38,8 @@ class Scheduled(NamedTuple):
     moved: Moved | None = None
     """Set on moves. The entry at `hop_from` may still be pending."""
     resumed_ms: int | None = None
-    """IS_PAUSED if a pause holds the record back. If the record waits in the queue after a pause:
-    the end of that pause (epoch ms). Else None."""
+    """IS_PAUSED if a pause holds the record back. The end of the pause (epoch ms) if the record
+    waits in the queue after a pause. Else None."""
     proofs: tuple[bytes, ...] = ()
     """Digests of a rewritten record's key and id. A recall needs one of them."""
 

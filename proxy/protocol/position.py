@@ -111,7 +111,7 @@ class Position:
         )
 
     def with_watermark_set_back(self) -> Self:
-        """Reset the watermark to -1. The old one still applies to offsets below `next_offset`."""
+        """Reset the watermark to -1. Offsets below `next_offset` keep the old watermark."""
         assert self.set_back is None, self
         set_back = SetBack(self.next_offset, self.watermark)
         return replace(self, watermark_ms=-1, cursor=LAST_OFFSET, set_back=set_back)

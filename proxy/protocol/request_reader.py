@@ -83,7 +83,7 @@ LONGEST_USUAL_NAME: Final = 100
 MOST_SHOWN_NAME: Final = 80
 """Unknown names are cut to this length. Comparing a megabyte to all known names takes a second."""
 NO_ID: Final = bytes(bytearray(b"no id"))
-"""Stands for a missing id. Compared by identity. A constant might be the same object as an id."""
+"""Stands for a missing id. It is built at run time, because it is compared by identity."""
 
 
 # The requests of a batch. A usual record is an `Entry` or a `WithId`: plain tuples, because named
@@ -91,7 +91,7 @@ NO_ID: Final = bytes(bytearray(b"no id"))
 
 WithId: TypeAlias = tuple[Entry, bytes]
 Compact: TypeAlias = Entry | WithId | ParsedRecord
-"""A parsed record: a usual one without an id, a usual one with an id, or any other record."""
+"""A usual record without an id, a usual record with an id, or any other parsed record."""
 
 ALL_USUAL: Final = {tuple}
 NO_DELAY_MS: Final = 20 * 366 * 86_400_000
@@ -204,7 +204,7 @@ def _asked(records: Sequence[Compact], times: Sequence[int]) -> AskedFor:
 
 
 def full(record: Compact) -> ParsedRecord:
-    """Return the parsed record of a compact one."""
+    """Return a compact record as a parsed record."""
     if type(record) is not tuple:
         return record  # type: ignore[return-value]
     if len(record) == 2:
@@ -440,8 +440,8 @@ def _unknown_header(
     if asked.get(UNREADABLE) is SKIPPED:
         return Rejection(
             RECORD_UNREADABLE,
-            "the client library cannot read the batch that this record lies in, and an operator "
-            "has skipped it: key, value and headers are not known here",
+            "the client library cannot read the record's batch, and an operator has skipped it: "
+            "key, value and headers are not known here",
         )
     strange = (name for name in asked if name[:6] == PREFIX and name not in known)
     return next(map(_unknown, strange), None)

@@ -151,7 +151,7 @@ class FetchedBodies:
 
 
 def _stubbed(entry: Entry) -> Entry:
-    """Return the entry with a stub. Keep its body if it is from a record at another offset."""
+    """Replace the body by a stub, unless the body is from a record at another offset."""
     if has_purpose(entry[3]) and delivery_of(entry).offset != entry[1]:
         return entry
     return (*entry[:3], stub(entry[3]))

@@ -244,7 +244,7 @@ class Recovery:
             raise StartOverRefused(f"The settings cannot change now: {problem}.") from None
 
     def _accept_loss(self, partition: int, read_from: int, log_range: LogRange) -> None:
-        """Refuse to go on without needed records below the log's start, unless that is accepted."""
+        """Refuse to go on if retention has deleted needed records, unless the loss is accepted."""
         if self._accept_loss_below.get(partition, -1) < log_range.start:
             raise StartOverRefused(
                 f"Partition {partition} of {self._topic}: offsets {read_from} to "

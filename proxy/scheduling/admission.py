@@ -144,8 +144,8 @@ class Admission:
 
     def _move_rejected(self, message: Message, hop: RejectedHop) -> bool:
         """Let a rejected move replace its entry, so that the record ends with the move. Return
-        False if the move has missed. The policy at `hop_from` accepted the entry, so it can read
-        the move's target. This policy may be forgotten once the entry has ended."""
+        False if the move has missed. The policy at `hop_from` accepted the entry, so this policy
+        can read the move's target. The policy may be forgotten once the entry has ended."""
         as_taken = self._readers.read(message, hop.hop_from)
         if isinstance(as_taken, Scheduled):
             return self._move(message.offset(), as_taken)

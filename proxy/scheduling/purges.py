@@ -23,7 +23,7 @@ from storage.store import NOTHING, Entry, Key, Named, Scanned, Wants
 IS_PURGE: Final = 8
 """A bit of `Named.kind`. The other bits are in `scheduling.identities`."""
 NAME_BYTES: Final = 320
-"""The name of a purge in the register is padded to this length: longer than any id or receipt."""
+"""The register pads the name of a purge to this length, so that it equals no id or receipt."""
 NOTHING_YET: Final = Watermark(-1, -1)
 
 LOOKED_AT: Final = 300
@@ -170,7 +170,7 @@ class Sweep:
 
     def piece(self, ended: Key, beyond: Key, most: int) -> Sequence[SweptEntry]:
         """Return purged entries for the next transaction: the same entries until `note_written`.
-        Entries up to `beyond`, the next watermark, are left out: they end as due entries."""
+        Entries up to `beyond`, the next watermark, are left out, as they end as due entries."""
         if most <= 0:
             return ()
         if self._piece:

@@ -104,7 +104,7 @@ class BackPressure:
 
     def look_at_limits(self, partition: int, shard: Shard) -> None:
         """Pause or resume reading of this shard by the limits of `admission`. Shards that catch up
-        or await a move are not paused: paused records end only after their moves are read."""
+        or await a move still read, because paused records end only after their moves are read."""
         reached, was_full = None, partition in self._full
         if shard.state is State.READY and shard.admission.awaited_move is None:
             reached = self._limits.reached(shard, is_full=was_full)

@@ -52,11 +52,11 @@ class Pacing:
         self._largest = FIRST_RECORDS
         self.is_busy = self.is_gathering = self.is_light = False
         """`is_busy`: the last transaction held BUSY_RECORDS or more. `is_gathering`: the next
-        transaction waits for more. `is_light`: the last of these held at most AMPLE_RECORDS."""
+        transaction waits for more. `is_light`: it does so after at most AMPLE_RECORDS."""
 
     @property
     def largest_records(self) -> int:
-        """Limit for the records of a transaction, adapted to the duration of the last ones."""
+        """Limit for the records of a transaction, adapted to the duration of earlier commits."""
         most_throttled = max(1, self.throttling.most_bytes // RECORD_BYTES)
         return min(self._limits.transaction_records, self._largest, most_throttled)
 

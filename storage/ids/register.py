@@ -307,7 +307,7 @@ class Register:
 
     @property
     def covered(self) -> int:
-        """Changes caused by offsets below this are on disk."""
+        """Changes caused by lower offsets are on disk."""
         return self._lsm.covered
 
     @property

@@ -148,7 +148,7 @@ class Run:
         return list(map(Named._make, zip(*columns, strict=True)))
 
     def _candidates(self, hashes: Words, bits: Words) -> tuple[Column, Column]:
-        """Return the indices of the hashes in this run, and the place of the first row of each."""
+        """Return the indices of the hashes in this run, and the place of each hash's first row."""
         asked = self._filter.passing(hashes, bits)
         if not asked.size:
             return NOWHERE, NOWHERE
