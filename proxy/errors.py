@@ -50,7 +50,7 @@ class BrokerRefused(ProxyError):
 
 
 class BrokerLimit(ProxyError):
-    """The settings exceed a limit of the broker. Retrying does not help."""
+    """A limit of the broker forbids the settings. Retrying does not help."""
 
 
 class TopicMissing(ProxyError):

@@ -185,8 +185,8 @@ class TopicReader:
                 self._after_poll()
 
 
-# A jump takes as long as reading some hundred kilobytes (docs/operations/sizing.md). So records in
-# small gaps are read, too.
+# In the time of a jump, some hundred kilobytes can be read (docs/operations/sizing.md). So small
+# gaps are read, not jumped over.
 
 
 class IngressLookup:
