@@ -51,7 +51,7 @@ class ProxyUnreachable(ProxyError):
 
 
 class NotThere(ProxyError):
-    """This proxy does not have the record or the call. Another proxy may have it."""
+    """The asked proxy does not have the record or topic. Another proxy may have it."""
 
 
 class InstanceSilent(ProxyError):
@@ -69,14 +69,14 @@ def ask(
     trust: ssl.SSLContext | None = None,
     is_alone: bool = False,
 ) -> Answer:
-    """Return the answer of one proxy, for its whole group or for itself alone.
+    """Return the answer of one proxy: for itself if `is_alone`, else for its whole group.
 
     Raises ProxyUnreachable, NotThere."""
     base = address if "://" in address else f"http://{address}"
     said = None if body is None else json.dumps(body).encode()
     url = f"{base.rstrip('/')}/api/v1{path}"
     try:
-        request = urllib.request.Request(url, said, method=method)  # noqa: S310 (the user's own)
+        request = urllib.request.Request(url, said, method=method)  # noqa: S310 (the user's address)
         if said is not None:
             request.add_header("Content-Type", "application/json")
         if is_alone:
@@ -166,7 +166,7 @@ class Instance(Configured):
 
 
 def missing_in(said: Answer) -> dict[str, str]:
-    """Return who did not answer for the group, and why. Empty if all partitions are covered."""
+    """Return instance -> reason for each missing answer. Empty if all partitions are covered."""
     if said.get("complete", True):
         return {}
     silent = {
@@ -204,7 +204,7 @@ def _with_scheme(address: str, admin: AdminSettings) -> str:
 
 def _all_of(address: str) -> Sequence[str]:
     """Return the IPv4 addresses of a host name. If there are none, return its IPv6 addresses. One
-    family is enough, because both lead to the same instances."""
+    address family is enough, because both families lead to the same instances."""
     try:
         url = urlsplit(address if "://" in address else f"http://{address}")
         if url.scheme != "http":
@@ -254,8 +254,8 @@ def _unreachable(base: str, error: Exception, within_s: float) -> ProxyUnreachab
     if isinstance(why, ssl.SSLCertVerificationError):
         return ProxyUnreachable(
             f"The certificate of {base} is not trusted: {why.verify_message}.",
-            "Set `admin.tls.ca` to the file of its authority, and use a host name that the "
-            "certificate has.",
+            "Set `admin.tls.ca` to the certificate file of its authority, and use a host name that "
+            "is in the certificate.",
         )
     shown = why.strerror if isinstance(why, OSError) and why.strerror else why
     return ProxyUnreachable(f"No proxy answers at {base}: {shown}.", NAME_IT)

@@ -32,7 +32,7 @@ from proxy.logs import configure_logs, plain, plain_lines, show_any_text
 
 DEBUG = variable_name(("log", "level"))
 PRIVATE: Final = 0o077
-"""Files may hold record bytes, so only this user may read them."""
+"""Files may contain records, so only this user may read the files."""
 
 app = typer.Typer(
     name="kafka-delay-proxy",
@@ -134,6 +134,6 @@ for words, command in COMMANDS.items():
     GROUPS.get(group, app).command(name)(with_options(command))
 GROUPS["pending"].callback()(with_options(pending.pending))
 GROUPS["limits"].callback()(with_options(release.limits))
-GROUPS["topics"].callback()(lambda: None)  # keeps `create` a command of its own
+GROUPS["topics"].callback()(lambda: None)  # keeps `create` a subcommand
 for group, commands in GROUPS.items():
     app.add_typer(commands, name=group)

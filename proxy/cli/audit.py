@@ -14,8 +14,8 @@ from proxy.cli.terminal import AtBroker, flag, option
 from proxy.errors import require
 
 KAFKA_VARIABLE: Final = "KAFKA_DELAY_PROXY_AUDIT_KAFKA"
-"""Environment variable that passes the connection to the audit. Everybody on the machine can see a
-command's arguments."""
+"""Environment variable that passes the connection to the audit, because everybody on the machine
+can see a command's arguments."""
 SERVERS: Final = "bootstrap.servers"
 ONCE, FOLLOWING = "spark_jobs.audit_delivery", "spark_jobs.continuous_audit"
 

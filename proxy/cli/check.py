@@ -95,7 +95,7 @@ def settings_findings(settings: Settings) -> Iterator[Finding]:
         yield aliases.ok(f"the headers of {named} are read, too")
     if "etf1" in settings.header_aliases:
         yield aliases.advice(
-            "with etf1, a record with a null value and without timer- headers cancels by its key",
+            "with etf1 a null value without timer- headers cancels the pending record of its key",
             "Producers that want to deliver null values must set `timer-topic`.",
         )
     if not is_loopback(settings.admin.host) and not settings.admin.has_tokens:

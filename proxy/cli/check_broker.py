@@ -132,7 +132,7 @@ def _may_create(admin: AdminClient, topic: str) -> bool:
 def clock_findings(settings: Settings) -> Iterator[Finding]:
     """Yield findings about clocks.
 
-    The settings topic must exist. A record is written there, and its timestamp is the broker's
+    The settings topic must exist. The check writes a record there. Its timestamp is the broker's
     time."""
     topic, limit_ms = settings.topics.settings, int(Connection.limit_s * 1000)
     config = client_config(settings, acks=1, linger_ms=0, message_timeout_ms=limit_ms)
@@ -163,7 +163,7 @@ def clock_findings(settings: Settings) -> Iterator[Finding]:
         ahead = "ahead of the broker's: the proxy uses the broker's until they agree"
         yield Subject("clock").warn(f"{wrong} {ahead}", mend)
     else:
-        behind = "behind the broker's: all deliveries would be late by that"
+        behind = "behind the broker's: all deliveries would be late by this time"
         yield Subject("clock").warn(f"{wrong} {behind}", mend)
     yield from _watermarks(settings, broker_ms)
 
@@ -174,7 +174,7 @@ def _watermarks(settings: Settings, broker_ms: int) -> Iterator[Finding]:
         if ahead_ms > settings.clock.max_step_ms:
             yield Subject(f"partition {partition}").warn(
                 f"its watermark lies {shown_duration(ahead_ms)} ahead of the broker's clock: no "
-                "record of it fires before then",
+                "record of this partition fires before then",
                 f"Wait, or set `recovery: set_back_watermark: [{partition}]` for one start.",
             )
 
@@ -182,8 +182,8 @@ def _watermarks(settings: Settings, broker_ms: int) -> Iterator[Finding]:
 def _committed_watermarks(settings: Settings) -> list[tuple[int, int]]:
     """Return (partition, watermark) pairs.
 
-    A consumer asks for them, without joining the group, because the admin client's call for this
-    can crash the process."""
+    A consumer outside the group asks for the watermarks, because the admin client's call can crash
+    the process."""
     found = list[tuple[int, int]]()
     ingress = settings.topics.ingress
     config = client_config(settings, group_id=settings.group_id)
@@ -292,7 +292,7 @@ def target_findings(settings: Settings, admin: AdminClient) -> Iterator[Finding]
         return
     described, faults = describe_topics(admin, asked), list[Finding]()
     for name in asked:
-        # The user may not mean a topic that only matches a pattern, so its faults are advice.
+        # Perhaps the user does not mean a topic that only matches a pattern. So advise only.
         subject, severity = Subject(f"target {name}"), WARN if name in named else ADVICE
         answer = described[name]
         if missing := missing_rights(answer, topic_rights(name, "Write", "Describe")):
@@ -402,7 +402,7 @@ def _topic(
     if name not in configs:
         yield subject.advice(
             "the proxy's user may not read its configuration",
-            "Grant this to have it checked. "
+            "Grant this right, so that `check` can read the configuration. "
             f"{grant(topic_rights(name, 'DescribeConfigs'), settings)}",
         )
 
@@ -467,7 +467,7 @@ def _room_for(settings: Settings, partitions: int) -> Iterator[Finding]:
     if partition_bytes and new * partition_bytes > room_bytes:
         yield Subject("data_dir").warn(
             f"a new partition takes {shown_size(partition_bytes)} of disk at once: there is room "
-            f"for {max(0, room_bytes) // partition_bytes} of {new}",
+            f"for {max(0, room_bytes) // partition_bytes} of {new} new partitions",
             "If this instance may have to serve all partitions, choose a larger disk for "
             "`data_dir`, or lower `wheel.slots`.",
         )

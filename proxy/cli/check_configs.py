@@ -24,9 +24,9 @@ from proxy.kafka.topics import MIN_INSYNC, Replication
 
 
 class Severity(StrEnum):
-    """How bad a finding is.
+    """The severity of a finding.
 
-    STOP keeps the proxy from running. WARN can lose a record or much time."""
+    STOP: the proxy would not run. WARN: the proxy may lose a record or much time."""
 
     OK = "ok"
     ADVICE = "advice"
@@ -119,7 +119,7 @@ def retention_findings(settings: Settings, ingress: TopicConfig) -> Iterator[Fin
         if settings.roll_after_ms is None:
             right = Right("DescribeConfigs", "topic", ingress.name)
             yield subject.warn(
-                "its retention cannot be read, so no record is rewritten before it is deleted",
+                "its retention cannot be read, so no record is rewritten before Kafka deletes it",
                 f"Set `roll_after` to half its retention.ms. Or: {grant([right], settings)}",
             )
     elif kept_ms < 0:
@@ -175,7 +175,7 @@ def _retention_time(subject: Subject, kept_ms: int, settings: Settings) -> Findi
         return subject.ok(found)
     return subject.warn(
         found,
-        "If it is down for longer, Kafka deletes records that it needs, and it refuses to start. "
+        "If it is down for longer, Kafka deletes needed records, and the proxy refuses to start. "
         f"Raise retention.ms to at least {least_ms + DAY_MS}, or lower `roll_after`.",
     )
 
@@ -222,7 +222,7 @@ def _partitions(ingress: TopicConfig, settings: Settings) -> Iterator[Finding]:
         yield ingress.subject.advice(
             f"has {ingress.partitions} partitions, `topics: partitions` says {named}",
             "If partitions were added while records were pending, keys have moved to other "
-            "partitions, and ids are valid within one partition. A cancel or a replacement by "
+            "partitions. Ids are valid only within a partition. So a cancel or a replacement by "
             "id misses records that were written before. Recall such a record by its origin "
             f"(`timer-recall`). Then set `topics: partitions: {ingress.partitions}`.",
         )
@@ -240,16 +240,16 @@ def _sizes(
     if sent is not None and sent < least:
         yield subject.warn(
             f"allows {taken} bytes for a record, the proxy's client sends at most {sent}",
-            f"Remove `message.max.bytes` from `kafka`, or set it to at least {least}, and more "
-            "if records are compressed. Larger records end as dead letters (`too-large`), "
-            "without the value if it does not fit.",
+            f"Remove `message.max.bytes` from `kafka`, or set it to at least {least}. If "
+            "records are compressed, set it higher. Larger records end as dead letters "
+            "(`too-large`). If a value does not fit, the dead letter does not contain it.",
         )
     kept = None if dead_letters is None else dead_letters.number("max.message.bytes")
     if dead_letters is not None and kept is not None and kept < least:
         yield dead_letters.subject.warn(
             f"allows {kept} bytes for a record, {ingress.name} allows {taken}",
             f"Set max.message.bytes={least} or more. A dead letter has more headers than "
-            "its record. If it is too large, it loses its value.",
+            "its record. A dead letter that is too large loses its value.",
         )
 
 
@@ -271,7 +271,7 @@ def replication_findings(topics: Iterable[TopicConfig], wanted: Replication) -> 
         if confirming is not None and confirming < min(wanted.min_insync, replicas or 0):
             yield topic.subject.warn(
                 f"{MIN_INSYNC} is {confirming}, the settings ask for {wanted.min_insync}: "
-                f"records can be lost with the {confirming} replicas that confirmed them",
+                f"records are lost if the {confirming} replicas that confirmed them are lost",
                 f"Set {MIN_INSYNC}={wanted.min_insync}.",
             )
 
@@ -312,7 +312,7 @@ def _limits(settings: Settings, brokers: int) -> Iterable[Limit]:
     session = "Set `kafka: session.timeout.ms: {value}`, or change {key}."
     replicas = "{key} is {value}, brokers: {limit}"
     add_brokers = (
-        "If all brokers are up, Kafka cannot create that topic, and `run` waits for it. Add "
+        "If no broker is down, Kafka cannot create the topic, and `run` waits for it. Add "
         "brokers, or set {key}={limit} and restart the broker."
     )
     memory = (

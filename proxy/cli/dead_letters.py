@@ -69,8 +69,8 @@ WHOLE: Final = ("place", "written")
 class TopicOptions(Times, AtBroker):
     """Options that name the dead-letter topic.
 
-    These commands lack the option `--set` of other commands, which overrides a setting. `replay`
-    has its own `--set`, for headers."""
+    Other commands have an option `--set` that overrides a setting. These commands lack it, because
+    the `--set` of `replay` is for headers."""
 
     chosen: None = None  # no settings are overridden
     group: str | None = option(

@@ -56,8 +56,8 @@ class Asked(WithBroker):
         default=Role.PROXY,
     )
     topic: list[str] | None = option(
-        "For the proxy: a target, or `orders.*` for all that begin with `orders.`. For others: a "
-        "topic that they read. Repeatable."
+        "For the proxy: a target, or `orders.*` for all targets that begin with `orders.`. For "
+        "others: a topic that they read. Repeatable."
     )
     group: str | None = option(
         "The consumer group of a RetryConsumer, of check-backs, or of dead letters."
@@ -218,7 +218,7 @@ def _strimzi_acl(same: Sequence[Right]) -> dict[str, Any]:
 
 
 def _resource(kind: str, name: str, spec: dict[str, Any]) -> str:
-    """Return a resource of Strimzi. If Kubernetes does not allow the name, it goes into the
+    """Return a resource of Strimzi. If Kubernetes does not allow the name, put the name into the
     spec."""
     slug = NOT_OF_KUBERNETES.sub("-", name.lower()).strip("-.")
     if slug != name:

@@ -157,15 +157,15 @@ class Importing(Moving):
 
     dry_run: bool = flag("Check the whole export against the new cluster, without a change.")
     allow_twice: bool = flag(
-        "Allow an import into the exported ingress, or of a second export of the same group. "
-        "Records in both are delivered twice."
+        "Allow an import into the ingress that was exported, or a second import of the same "
+        "group. Records in both are delivered twice."
     )
 
 
 def import_records(asked: Importing) -> None:
     """Schedule the records of an export in this cluster, each once.
 
-    Run it again after an interruption. Give it the settings of the new proxies."""
+    Run the command again after an interruption. Give it the settings of the new proxies."""
     asked.check()
     with explained(asked.settings), _read(asked) as lines, stop_signals() as is_stopping:
         importer = Importer(asked.settings, lambda: ExportReader(lines(), asked.place))

@@ -377,8 +377,8 @@ def _say_body(record: Found) -> None:
 PURGE: Final[dict[str, Any]] = {"method": "POST", "within_s": CHANGED_WITHIN_S}
 REMOVED: Final = "`pending` counts them until the proxy has removed them."
 PURGE_NOT_YET: Final = (
-    "The purge is written. Some partitions have not read it yet. It applies when they do. Look "
-    "whether the proxy is behind (/readyz) or the ingest is paused (`pauses`)."
+    "The purge is written. Some partitions have not read it yet. It cancels their records when "
+    "they do. Look whether the proxy is behind (/readyz) or the ingest is paused (`pauses`)."
 )
 
 
@@ -396,7 +396,7 @@ def purge(asked: Purged) -> None:
 
     Each record ends with the outcome `cancelled`. Undecided half messages stay. Each instance named
     with --admin counts its own records first. The purge applies to all instances. Exit code 1: some
-    partitions have not read the purge yet, or with --dry-run an instance did not answer."""
+    partitions have not read the purge yet. With --dry-run: an instance did not answer."""
     if asked.as_json and not (asked.dry_run or asked.yes):
         raise typer.BadParameter("--json does not ask for confirmation: give --yes or --dry-run")
     body = {"targets": asked.targets, "due_from": asked.since_ms, "due_to": asked.until_ms}
@@ -451,7 +451,7 @@ def _say_purge(done: Answer) -> None:
 
 
 MOST_FAILURES: Final = 60
-"""Repeated calls of a move. They last longer than the takeover of a killed instance's
+"""Most repeated calls of a move. The repeats last longer than the takeover of a killed instance's
 partitions."""
 AGAIN_S: Final = 1.0
 MOVED: Final = ("replaced", "requeued")

@@ -28,7 +28,7 @@ from proxy.protocol.times import shown_delay
 
 CHANGED_WITHIN_S: Final = 30.0
 SKIPPED_WITHIN_S: Final = 120.0
-"""A skip may take this long, because the search for the end of a large batch takes some dozen
+"""A skip may take this long, because the search for the end of a large batch takes many
 connections."""
 PATHS: Final = {"--ingest": ("/pauses", "/ingest/paused"), "--worker": ("/limits", "/limits")}
 RUN_TIME = "run-time"
@@ -75,7 +75,7 @@ class AllInstances(Instances):
 
 @dataclass(frozen=True, kw_only=True)
 class Change(AllInstances):
-    """Options that name the targets of a change. A flag of the command stands for everything."""
+    """Options that name the targets of a change. Or a flag names another subject."""
 
     targets: str | None = argument(
         "A target, or a pattern like 'orders-*'.",
@@ -87,7 +87,7 @@ class Change(AllInstances):
     def path(self, whole: str, *, is_whole: bool) -> str:
         """Return the path of the call. Raises a usage error.
 
-        `whole` is the flag that stands for everything."""
+        `whole` is the flag that the command has instead of targets."""
         if is_whole == (self.targets is not None):
             raise typer.BadParameter(f"give either a target (or pattern) or {whole}")
         of_targets, of_whole = PATHS[whole]
@@ -210,7 +210,7 @@ def limits(context: typer.Context, asked: AllInstances) -> None:
 class Limited(Change):
     """Options of `limits clear`."""
 
-    worker: bool = flag("The limit of each worker for all its records, instead of a target.")
+    worker: bool = flag("The limit of all records of each worker, instead of a target's limit.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,8 +232,8 @@ class NewLimit(Limited):
 def set_limit(asked: NewLimit) -> None:
     """Set a rate cap, an overdue rule, or both.
 
-    They replace earlier run-time limits of the same pattern. Exit code 1: an instance has not
-    noticed the change yet."""
+    The new limits replace earlier run-time limits of the same pattern. Exit code 1: an instance has
+    not noticed the change yet."""
     path = asked.path("--worker", is_whole=asked.worker)
     if asked.worker and (asked.per_second is None or asked.overdue is not None):
         raise typer.BadParameter("--worker needs --per-second; --overdue is for targets")

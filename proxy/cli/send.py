@@ -376,7 +376,7 @@ def recall(asked: Recalled) -> None:
     ingress = settings.topics.ingress
     if place is None or place.topic != ingress or str(place) != asked.origin:
         raise typer.BadParameter(f"give the origin that `send` printed: {ingress}/partition/offset")
-    checked_delay_ms(asked.wait)  # before the broker is asked for the record
+    checked_delay_ms(asked.wait)  # a wrong --wait is reported before the broker is asked
     raw_key, raw_id = (None if text is None else text.encode() for text in (asked.key, asked.ident))
     if asked.key is None and asked.ident is None:
         raw_key, raw_id = _key_and_id(settings, place)

@@ -300,5 +300,5 @@ def _parameter(one: Field[Any]) -> Parameter:
 
 
 def settings_for_embedded(bootstrap: str, config: Path | None = None) -> Settings:
-    """Return the settings for a broker of this process. It needs no password."""
+    """Return the settings for a broker of this process. The broker needs no password."""
     return load_settings(config).model_copy(update={"kafka": {"bootstrap.servers": bootstrap}})

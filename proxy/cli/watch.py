@@ -107,7 +107,7 @@ def _arrivals(consumer: Consumer, settings: Settings, end_s: float | None) -> It
             continue
         if (error := message.error()) is not None:
             if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                continue  # the client asks for a coordinator that it does not need
+                continue  # the client library asks for a coordinator that it does not need
             if error.fatal() or not error.retriable():
                 raise explain(error, settings, message.topic(), "Read")
             continue

@@ -32,7 +32,7 @@ FENCED_WITHIN_S = 30
 
 
 class EmbeddedBroker(KafkaServer):
-    """One Kafka node, broker and controller, on one address of this machine.
+    """One Kafka node: broker and controller on one address of this machine.
 
     Port 0 picks a free port and keeps it for later starts. The JVM ends with this process, even if
     this process is killed.

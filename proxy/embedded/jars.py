@@ -152,7 +152,7 @@ def ensure_all(name: str, jars: tuple[Jar, ...]) -> list[Path]:
 def fetch(jars: Sequence[Jar], folder: Path, name: str) -> None:
     """Fetch jars into `folder`. The caller must have locked the folder.
 
-    A jar is renamed into place after its SHA-256 is verified. Complete jars stay if another fails.
+    A jar is renamed into place after its SHA-256 is verified. If one jar fails, complete jars stay.
     Raises JarsUnavailable or CacheUnusable.
     """
     for abandoned in folder.glob(f"{ARRIVING}*"):

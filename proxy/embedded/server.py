@@ -144,7 +144,7 @@ PROMPT = {
 def server_properties(
     host: str, port: int, controller_port: int, log_dir: Path, overrides: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return Kafka's `server.properties`. `overrides` win."""
+    """Return Kafka's `server.properties`. `overrides` take precedence."""
     identity = {
         "process.roles": "broker,controller",
         "node.id": str(NODE_ID),
@@ -160,7 +160,7 @@ def server_properties(
 
 
 def alone_as_controller(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return properties for the same node as a controller that fences silent brokers soon."""
+    """Return properties that make the node a controller only. It fences silent brokers soon."""
     brokers = ("advertised.listeners", "inter.broker.listener.name")
     kept = {name: value for name, value in properties.items() if name not in brokers}
     listeners = properties["listeners"].split(",")
@@ -181,17 +181,17 @@ def as_text(properties: Mapping[str, str]) -> str:
     return "".join(f"{name}={value}\n" for name, value in escaped.items())
 
 
-# The files in the folder of an embedded broker. broker.lock is locked while a broker uses the
-# folder. broker.log is the log of this run, and broker.log.1 of the previous run. kafka.version
-# names the Kafka that wrote the data. broker.fenced exists if the controller has fenced the broker
-# that ended last.
+# The files in an embedded broker's folder. A broker locks broker.lock while it uses the folder.
+# This run writes broker.log. The previous run wrote broker.log.1. kafka.version has the version of
+# Kafka that wrote the data. broker.fenced exists if the controller has fenced the broker of the
+# previous run.
 
 LOCK_WAIT_S = 3.0
 LEAST_FREE_BYTES = 200 << 20
 
 
 class DataFolder:
-    """Paths and state of the folder. Nothing is touched before `claim`."""
+    """Paths and state of the folder. Nothing is written before `claim`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
@@ -204,7 +204,7 @@ class DataFolder:
         self.lock_fd: int | None = None
 
     def claim(self, version: str) -> None:
-        """Lock the folder. Waits for a broker that is ending.
+        """Lock the folder. Wait for a broker that is ending.
 
         Raises DataDirInUse, DataFromNewerKafka, or BrokerFailed for a full or read-only disk.
         """
@@ -281,7 +281,7 @@ def _as_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
-# A child process that never outlives this one.
+# A child process that never outlives this process.
 
 STOP_TIMEOUT_S = 20
 

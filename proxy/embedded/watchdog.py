@@ -1,7 +1,7 @@
 """A script that runs a command and ends it when the parent process is gone.
 
-It imports nothing of the proxy. It polls the parent's id, because that works on Linux and macOS,
-and also if the parent was killed.
+It imports nothing of the proxy. It polls the parent's id. This works on Linux and macOS, and also
+if the parent was killed.
 """
 
 import os
@@ -40,8 +40,8 @@ class Watchdog:
         return code if code >= 0 else 128 - code
 
     def _ignore_signals(self) -> None:
-        """Ignore signals and alarms. Python removes the handlers at exit, and a later signal would
-        set the exit code."""
+        """Ignore signals and alarms. Otherwise a signal would set the exit code after Python has
+        removed the handlers at exit."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number in (signal.SIGALRM, *ENDS):
             signal.signal(number, signal.SIG_IGN)
