@@ -26,7 +26,7 @@ WORDS: Final = "sasl.oauthbearer.config"
 MSK: Final = "AWS_MSK_IAM"
 MSK_WORDS: Final = frozenset({"region", "role", "profile"})
 REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
-"""Variables of AWS."""
+"""Environment variables that name the AWS region."""
 
 UNSECURED: Final = "enable.sasl.oauthbearer.unsecure.jwt"
 EXTENSION: Final = "extension_"

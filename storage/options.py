@@ -13,7 +13,7 @@ KINDS: Final[tuple[StoreKind, ...]] = get_args(StoreKind)
 RECORD_BYTES = 32
 SLOT_BYTES: Final = 24
 MOST_NUMBERS: Final = 2**16 - 1
-"""Largest `most_names`. The log has two bytes for a target's number, and 2^16 - 1 means none."""
+"""Largest `most_names`. A target's number has two bytes in the log. 2^16 - 1 means no number."""
 
 
 def new_store_bytes(kind: StoreKind, slots: int) -> int:

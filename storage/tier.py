@@ -16,7 +16,7 @@ from storage.store import NO_COUNTS, Committed, Due, Entry, Key, Scanned, Target
 
 @dataclass(slots=True)
 class Ledger:
-    """The numbers of an open store."""
+    """The watermark, offsets and counts of an open store."""
 
     watermark_ms: int
     cursor: int

@@ -98,7 +98,7 @@ def settings_key(kind: str, group_id: str, *rest: object) -> str:
 
 
 def skipped_value(end: int, error: str, now_ms: int) -> str:
-    """Return the value of a skipped batch."""
+    """Return the value of the record that marks a batch as skipped."""
     return json.dumps({"end": end, "error": error, "skipped_at": now_ms}, separators=(",", ":"))
 
 

@@ -31,7 +31,7 @@ class AdminSide:
 
     @classmethod
     def of_new_worker(cls, targets_shown: int) -> Self:
-        """Return the side of a new worker. `targets_shown` targets have metrics of their own."""
+        """Make the state of a new worker. `targets_shown` targets have metrics of their own."""
         board = StatusBoard(time.monotonic())
         return cls(board, Metrics(board.read, targets_shown), QueryMailbox())
 

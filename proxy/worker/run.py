@@ -82,7 +82,7 @@ class WorkerSnapshots(Collector):
         self._lock = threading.Lock()
 
     def add(self, worker: str, connection: Connection[None, Snapshot]) -> None:
-        """Receive from one more worker process. `worker` becomes its label."""
+        """Receive from one more worker process. `worker` becomes the label of its metrics."""
         with self._lock:
             self._connections[connection] = worker
             self._latest[worker] = (Status(heartbeat_monotonic=time.monotonic()), [])
