@@ -162,8 +162,8 @@ def send(asked: Asked, to: AtBroker) -> None:
     if target and not is_made and _exists(target, settings) is False:
         tries = settings.retry.max_attempts
         say(
-            f"The topic {target} does not exist. Create it before then, because the proxy does not "
-            f"create it. After {tries} publish attempts the record becomes a dead letter."
+            f"The topic {target} does not exist. Create it before the due, because the proxy does "
+            f"not create it. After {tries} publish attempts the record becomes a dead letter."
         )
 
 

@@ -1,3 +1,3 @@
-"""Finds dead letters in their topic, and replays them into the ingress, no letter twice.
+"""Lists of dead letters, and replays of them into the ingress. No letter is replayed twice.
 
 May use publishing, kafka, config and protocol. Begin with `letter`."""

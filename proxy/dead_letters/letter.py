@@ -141,13 +141,13 @@ class GroupLetter(Letter):
         ]
         where = "/".join(one or "?" for one in place) if any(place) else "an unknown place"
         failures = self.text(header.RETRY_ATTEMPT) or "?"
-        return f"its consumers gave up after {failures} failures, with {where}"
+        return f"its consumers gave up after {failures} failures at {where}"
 
     @property
     def remedy(self) -> str:
         return (
-            "Correct the consumer, then replay. Only its group gets the record again, at once "
-            "and with all its delivery attempts."
+            "Correct the consumer, then replay. Only this group gets the record again, at once. "
+            "The group's delivery attempts are counted anew."
         )
 
 
@@ -206,15 +206,15 @@ REMEDIES: Final = {
     "retry-bad": "Replay with --set timer-attempt=... and --set timer-retry-group=...",
     "transaction-bad": "Replay with --set timer-transaction=prepare, commit or rollback, or "
     "--unset it for an ordinary record.",
-    "hop-bad": "Replay. This leaves out the headers that only the proxy may write.",
-    "purge-bad": "Replay. This leaves out the headers that only the proxy may write. To purge, use "
-    "the admin API.",
-    "transaction-expired": "Find out at its producer how the transaction ended. To deliver the "
+    "hop-bad": "Replay. A replay leaves out the headers that only the proxy may write.",
+    "purge-bad": "Replay. A replay leaves out the headers that only the proxy may write. To purge, "
+    "use the admin API.",
+    "transaction-expired": "Ask the record's producer how the transaction ended. To deliver the "
     "record, replay with --unset timer-transaction.",
     "overdue": "Replay with another time (--set timer-deliver-at=...), or change the rule first "
     "(setting `release.overdue`, or `kafka-delay-proxy limits`).",
-    "defect": "Report it with its detail and, if you may, the record. Replay it with a version "
-    "that has the correction.",
+    "defect": "Report the defect, with the detail and, if you may, the record. Replay with a "
+    "corrected version of the proxy.",
     "body-gone": "The record is lost. Its producer must send it again. Raise the ingress topic's "
     "retention.ms above `max_delay`, or set `bodies: local`.",
 }

@@ -36,8 +36,8 @@ from proxy.publishing.fenced_producer import (
 )
 from proxy.publishing.targets import Targets
 
-# A transaction holds the new ingress records and, for each letter, a mark in the marks topic which
-# says that the letter was replayed. All replays of a topic share a transactional id
+# A transaction holds the new ingress records, and a mark for each letter in the marks topic. A mark
+# says that its letter was replayed. All replays of a topic share a transactional id
 # (`FencedProducer`). So no letter is replayed twice, even if a replay is killed, or if two replays
 # run at the same time.
 
@@ -51,8 +51,8 @@ class ReplayTakenOver(ProxyError):
         super().__init__(
             f"Another replay from {dead_letters} has begun, so this one stopped. No letter was "
             "replayed by both.",
-            "Run it again after the other has ended. (A replay that was suspended within a "
-            "batch for more than ten seconds ends in this way, too.)",
+            "Run this replay again after the other replay has ended. (A replay that was suspended "
+            "within a batch for more than ten seconds ends in this way, too.)",
         )
 
 
@@ -89,8 +89,8 @@ class Replayer:
         self._ingress, self._marks = ingress, marks
 
     def send(self, batch: Sequence[Replayable], now_ms: int) -> Iterator[Result]:
-        """Replay the batch in one transaction, and yield each result. A bad record makes the broker
-        refuse its whole batch, which is then halved. Raises ReplayTakenOver, ReplayInDoubt,
+        """Replay the batch in one transaction, and yield each result. If the broker refuses a
+        record, replay each half of the batch alone. Raises ReplayTakenOver, ReplayInDoubt,
         KafkaException."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -117,7 +117,7 @@ class Replayer:
         self._producer.begin()
         for key in keys:
             self._producer.produce(self._marks, None, key)
-        with suppress(Aborted):  # else the next replay removes these marks
+        with suppress(Aborted):  # after an abort the next replay removes these marks
             self._producer.commit(MarksInDoubt)
 
     def _attempt(self, batch: Sequence[Replayable], now_ms: int) -> list[Result]:

@@ -79,7 +79,7 @@ def read_moment_ms(text: str, now_ms: int) -> int:
 _RATE: Final = re.compile(r"([1-9]\d{0,8})/(s|m|h)", re.ASCII)
 _MS_PER: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000}
 BURST_MS: Final = 250
-"""As many letters as the rate allows in this time may be sent together."""
+"""The letters that the rate allows in this time may be sent together."""
 
 
 @dataclass(frozen=True, slots=True)

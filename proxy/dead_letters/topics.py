@@ -67,7 +67,7 @@ class Originals:
         except KafkaException as error:
             if error.args[0].code() not in {NOT_IN_THE_LOG, *UNREADABLE_BATCH}:
                 raise
-            self.close()  # the place is not in the log if the topic was created again
+            self.close()  # the topic may have been created again, without this place
             return None
         if record is None:
             return None
@@ -153,7 +153,7 @@ def _await_settled(reader: TopicReader, uncommitted: TopicReader) -> None:
         if time.monotonic() > deadline_s:
             raise BrokerRefused(
                 "A transaction of an earlier replay does not end. It is unknown which letters "
-                "it has replayed.",
+                "this transaction has replayed.",
                 "docs/operations/runbook.md says how to find and abort a hanging transaction.",
             )
         time.sleep(LOOK_EVERY_S)

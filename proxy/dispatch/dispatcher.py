@@ -31,7 +31,7 @@ from proxy.scheduling.batch import Batch, Hop, OutgoingRecord, RecordRef
 from storage.store import Entry
 
 LATEST_UNTIMELY_MS: Final = 300_000
-"""After a refused timestamp a record waits as long as it is overdue, but at most this long."""
+"""A record with a refused timestamp waits for as long as it is overdue, but at most this long."""
 TRANSIENT: Final = frozenset({"target-unknown", "not-authorised", "partition-unavailable"})
 """Refusals that may end by themselves or that an operator can mend. Such records are tried again at
 the retry levels."""

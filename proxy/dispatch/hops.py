@@ -120,8 +120,8 @@ class Moving(NamedTuple):
 
     state: MovingState
     at: int
-    """Offset of the record's newest successor, or its own. If there is a successor, ask again with
-    the record at this offset."""
+    """Offset of the record's newest successor, or the record's own offset. If there is a successor,
+    ask again with the record at this offset."""
     record: OutgoingRecord | None = None
     """The replacement, if the record is pending."""
 

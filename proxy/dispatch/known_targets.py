@@ -105,7 +105,7 @@ class KnownTargets:
         self.tried[topic] = tried._replace(batch_bytes=tried.batch_bytes // 2)
 
     def refuse_from(self, topic: str, size_bytes: int) -> None:
-        """Note that a record of this size was refused alone. Larger ones are refused, too."""
+        """Note that a record of this size was refused alone. Larger records are refused, too."""
         tried = self.tried.get(topic)
         if tried is not None and size_bytes < (tried.refused_bytes or size_bytes + 1):
             self.tried[topic] = tried._replace(refused_bytes=size_bytes)

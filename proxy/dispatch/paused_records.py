@@ -51,8 +51,8 @@ class _Pass:
 
 
 class PausedRecords:
-    """The paused records of a worker's shards. The rate after a pause is for all ingress
-    `partitions` together."""
+    """The paused records of a worker's shards. A rate after a pause is for all ingress `partitions`
+    together."""
 
     def __init__(self, release: ReleaseControl, partitions: int) -> None:
         self.release, self.partitions = release, partitions
@@ -95,7 +95,7 @@ class PausedRecords:
         for paused in piece:
             (moved if paused.record.ref in refs else refused).append(paused)
         self._moved.extend((partition, paused.entry_offset) for paused in moved)
-        if refused:  # tried again only after pauses change, because it costs aborted transactions
+        if refused:  # tried again only after pauses change, because a try aborts transactions
             log.warning(
                 "records stay paused: the ingress rejects them",
                 partition=partition,

@@ -22,8 +22,8 @@ LATER_AFTER_MS: Final = 1_000
 LATER_EVERY_MS, so that other records wait for few aborts."""
 REMEMBERED: Final = 100_000
 FORGOTTEN_AFTER_MS: Final = 120_000
-"""Refusals are forgotten after this time, because the topic may have changed. After a lost session,
-the next one begins much sooner, so it still knows the refusals."""
+"""Refusals are forgotten after this time, because the topic may have changed. The session after a
+lost session begins much sooner, so it still knows the refusals."""
 BY_RECORD_BATCH: Final = frozenset({TOO_LARGE, INVALID})
 """The broker may report these for a whole record batch, though only one record is at fault."""
 
@@ -46,10 +46,10 @@ class Refusals:
     """Refused records of one worker, and how a transaction sends its suspect records.
 
     The broker refuses whole record batches, for their size or for one invalid record. The topic
-    becomes `limited`, and the broker is asked for its rules. Without the right to ask, record
-    batches are halved until the broker takes them. A record that may be at fault (a suspect)
-    is sent `alone`. If it is refused again, it is `refused`. A refused dead letter is written
-    `without_value`. If that is refused, too, it is written `bare`: with reason and origin only.
+    becomes `limited`, and the proxy asks for the topic's rules. Without the right to ask, record
+    batches are halved until the broker takes them. A record that may be at fault (a suspect) is
+    sent `alone`. If it is refused again, it is `refused`. A refused dead letter is written
+    `without_value`. If this is refused, too, a `bare` letter follows, with reason and origin only.
 
     `refused`, `without_value` and `bare` outlive a lost session, until the records have ended.
     """
@@ -101,7 +101,7 @@ class Refusals:
         return self._tries[topic] >= most
 
     def is_suspect(self, targets: KnownTargets, topic: str, size_bytes: int) -> bool:
-        """Return whether to leave the record out of this transaction: similar ones were refused."""
+        """Return whether similar records were refused, so this transaction omits the record."""
         if not self.has_tried_enough(topic):
             return False
         limit_bytes = targets.batch_limit_bytes(topic)
@@ -177,6 +177,6 @@ class Refusals:
 
 
 def _tells_sizes(report: Report, were_limited: set[str], targets: KnownTargets) -> bool:
-    """Return whether only reports can show which sizes the topic takes: its rules are unknown."""
+    """Return whether only reports can show the topic's limit, because its rules are unknown."""
     is_too_large = report.rejection.code == TOO_LARGE
     return is_too_large and report.topic in were_limited and report.topic not in targets.rules

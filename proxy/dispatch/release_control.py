@@ -51,7 +51,7 @@ class _Limit(NamedTuple):
     """A target, or the pattern of a pause that is over."""
     per_second: int
     resumed_ms: int | None = None
-    """End of the pause (epoch ms), if the limit is for its records."""
+    """End of the pause (epoch ms), if the limit is for records that a pause held back."""
 
 
 class _TargetRules(NamedTuple):
@@ -160,7 +160,7 @@ class ReleaseControl:
         return NotBefore(queue.next_free_ms(now_ms), limit.resumed_ms)
 
     def concerns(self, topics: Iterable[str], batches: Iterable[Batch[Entry]], now_ms: int) -> bool:
-        """Return whether a record of the batches, for `topics`, may be held back or ended."""
+        """Return whether a record may be held back or ended. `topics`: targets of `batches`."""
         ends_after_ms: list[int] = []
         for topic in topics:
             rules = self._rules_of(topic)
@@ -269,7 +269,7 @@ REFILL_MS: Final = 50
 
 
 class RateLimit:
-    """A token bucket, full at first. More may be taken than it has. Then the wait is longer."""
+    """A token bucket that is full at first. It may go below zero. Then the wait is longer."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
@@ -291,7 +291,7 @@ class RateLimit:
         self._thousandths -= records * 1000
 
     def wait_ms(self, now_ms: int) -> int:
-        """Return the time until enough records for a transaction may pass, 0 if some may now."""
+        """Return the ms until enough records for a transaction may pass. 0: some may pass now."""
         worth = min(self.burst, max(1, self._per_second * REFILL_MS // 1000))
         available = self.records_available(now_ms)
         self._is_used_up = available < (worth if self._is_used_up else 1)
@@ -328,7 +328,7 @@ class TargetRateLimit:
         self._reserved_us = reserved_us
 
     def at(self, per_second: int) -> "TargetRateLimit":
-        """Return the queue at another rate. If that is lower, the reserved times stay reserved."""
+        """Return the queue at another rate. At a lower rate, reserved times stay reserved."""
         if per_second == self.per_second:
             return self
         return TargetRateLimit(per_second, self._reserved_us if per_second < self.per_second else 0)

@@ -130,8 +130,8 @@ def read_request(record: TracedRecord, reader: RequestReader) -> Request:
 
 
 BY_ANOTHER: Final = frozenset({outcomes.CANCELLED, outcomes.ROLLED_BACK, outcomes.EXPIRED})
-"""Outcomes that a control record may have caused. An outcome names the control record only if it is
-a purge."""
+"""Outcomes that a control record may have caused. An outcome names the control record only if the
+control record is a purge."""
 
 
 class End(NamedTuple):

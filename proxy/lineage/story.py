@@ -190,8 +190,8 @@ def _last_hop(history: History, trace: Trace) -> History:
 
 
 def _ended(history: History, end: End, trace: Trace) -> Step:
-    """Return the step of an outcome. A move has the time and due of the record that it wrote,
-    because that record may be delivered before the outcome is written."""
+    """Return the step of an outcome. If the record was moved, the step has the move's time and due,
+    because the move may be delivered before the outcome is written."""
     where, detail = ending(history, end)
     time_ms, due_ms = end.timestamp_ms, None
     if end.is_move:
@@ -239,7 +239,7 @@ def _failure(record: TracedRecord, request: str) -> str:
 
 
 Words: TypeAlias = tuple[Origin | None, str]
-"""The place of the record that shows an end, and a sentence about it."""
+"""The place of the record that shows an end, and a sentence about the end."""
 
 
 def ending(history: History, end: End) -> Words:
@@ -300,8 +300,8 @@ def commit_of(history: History) -> Control | None:
 
 
 def committed_ms(history: History, commit: Control) -> int:
-    """Return the commit's time, but no later time than the delivery's. The commit's outcome may
-    have a later timestamp."""
+    """Return the commit's time, or the delivery's time if it is earlier. The commit's outcome may
+    have a later timestamp than the delivery."""
     return min(commit.applied.timestamp_ms, history.ended_ms or commit.applied.timestamp_ms)
 
 

@@ -65,7 +65,7 @@ def find_beginning(topics: KafkaTopics, named: Origin, ingress: str, bootstrap: 
     """Return `named` if it is a place in the ingress, else the origin of the record there. Raises
     TopicUnknown, NoSuchRecord.
 
-    A place in the ingress is returned unread. Its record may be deleted or unreadable, and still
+    A place in the ingress is not read, because its record may be deleted or unreadable, and still
     have an outcome.
     """
     topic, partition, offset = named
@@ -103,7 +103,7 @@ def refuse_unrecorded(trace: Trace, there: range, outcomes: str) -> None:
     raise NoSuchRecord(
         f"{named} has been deleted: partition {named.partition} of {named.topic} begins at "
         f"offset {there.start}. No outcome in {outcomes} names it.",
-        "It was delivered, or its outcome has been deleted as well. If you have the delivered "
+        "The record was delivered, or its outcome has been deleted, too. If you have the delivered "
         "record, trace it by its place in the target topic.",
     )
 

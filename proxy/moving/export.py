@@ -1,4 +1,4 @@
-"""The pending records of a group at its committed positions, one for each partition.
+"""The pending records of a group at its committed positions (one position for each partition).
 
 Each shard is recovered in a temporary folder by the code of a takeover. So cancels, replaced
 records, half messages and policies are read as a proxy reads them. Nothing is written to the
@@ -114,11 +114,11 @@ class Export:
             yield from self._pending(shard)
 
     def _caught_up(self, shard: Shard, end: int) -> Iterator[ExportedRecord]:
-        """Ingest the records from the committed offset to `end`. Yield the ones that are due.
+        """Ingest the records from the committed offset to `end`. Yield the records that are due.
 
         A record that is due when it is ingested is never pending, because it ends with the same
-        transaction. No pending entry fires here, because a shard fires none before it reaches its
-        `barrier`."""
+        transaction. No pending entry fires here, because a shard fires no entry before it reaches
+        its `barrier`."""
         shard.barrier = LAST_OFFSET
         messages = self._reading(shard.ingress.number, range(shard.next_offset, end))
         flushed_at = shard.next_offset

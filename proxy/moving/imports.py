@@ -1,8 +1,8 @@
 """Imports: the records of an export, scheduled once in another cluster.
 
-The whole export is checked first. Then its records are written in transactions that also write the
-progress, to the settings topic. All imports from one source share a transactional id. So an import
-that was killed continues at its progress, and no record is scheduled twice.
+The whole export is checked first. Then its records are written in transactions. Each transaction
+also writes the progress to the settings topic. All imports from one source share a transactional
+id. So the import after a killed import continues at its progress, and no record is scheduled twice.
 """
 
 import hashlib
@@ -91,7 +91,7 @@ class ImportTakenOver(ProxyError):
         super().__init__(
             "Another import of this export has begun, so this one stopped. No record was "
             "scheduled by both.",
-            "Run it again after the other has ended.",
+            "Run this import again after the other import has ended.",
         )
 
 
@@ -111,7 +111,7 @@ class IngressRefused(ProxyError):
     def __init__(self, detail: str, done: int) -> None:
         super().__init__(
             f"The ingress refused records after {done:,} were scheduled: {detail}.",
-            "Mend the cause, and run the same command again. It goes on after these records.",
+            "Mend the cause, and run the same command again. The import continues after them.",
         )
 
 
@@ -287,7 +287,7 @@ class Importer:
 
     def _request(self, header: ExportHeader, record: ExportedRecord, now_ms: int) -> IngressRecord:
         """Return the record for the new ingress. If the record is overdue by more than half of
-        `max_past`, its new due is the present."""
+        `max_past`, its new due is now."""
         due_ms, most_ms = max(0, record.due_ms), self._policy.max_past_ms
         if most_ms is not None and now_ms - due_ms > most_ms // 2:
             due_ms = now_ms

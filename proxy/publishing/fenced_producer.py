@@ -2,9 +2,9 @@
 
 1. All runs of a command share a transactional id. When a new run takes over, the broker ends the
 transaction of the old run and refuses its later writes. 2. Only then the new run reads the progress
-that earlier runs have recorded. No other run can add to it afterwards. 3. A commit with an
-unknown result is repeated. If the result stays unknown, the run ends. The next run finds the result
-by 1 and 2.
+that earlier runs have recorded. No other run can add to the progress afterwards. 3. A commit with
+an unknown result is repeated. If the result stays unknown, the run ends. The next run finds the
+result by 1 and 2.
 """
 
 import time
@@ -23,8 +23,8 @@ from proxy.publishing.tracked_sender import REFUSAL_CODES
 
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 8 * 1024 * 1024
-"""Limits of a batch, which is one transaction. Until it ends, the proxy cannot read records of the
-ingress that come after it."""
+"""Limits of a batch, which is one transaction. Until the transaction ends, the proxy cannot read
+later records of the ingress."""
 CALL_TIMEOUT_S: Final = 10.0
 IN_DOUBT_AT_MOST_S: Final = 60.0
 QUEUE_FULL_WAIT_S: Final = 0.1

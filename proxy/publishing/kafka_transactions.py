@@ -83,9 +83,9 @@ SENT_WITHIN: Final = 0.7
 """Records must be produced, and must arrive, within these shares of transaction.timeout.ms."""
 CAUSE_TIMEOUT_S: Final = 1.0
 TRANSACTIONAL_IDS: Final = 8
-"""A replaced producer keeps its id busy until the partitions of its transaction are available. Ids
-have different coordinators: an unfinished transaction can block all other transactions of its
-coordinator for the broker's request.timeout.ms (30 s)."""
+"""A replaced producer keeps its id busy until the partitions of its transaction are available. The
+ids have different coordinators, because an unfinished transaction can block all other transactions
+of its coordinator for the broker's request.timeout.ms (30 s)."""
 
 OTHER_GENERATION: Final = frozenset(
     {
@@ -95,12 +95,12 @@ OTHER_GENERATION: Final = frozenset(
         KafkaError.FENCED_INSTANCE_ID,
     }
 )
-"""FENCED_INSTANCE_ID: a static member that rejoins fences its earlier self. If another process took
-the member's place, the consumer learns this at its next fetch."""
+"""FENCED_INSTANCE_ID is included, because a static member that rejoins fences its earlier self. If
+another process took the member's place, the consumer learns this at its next fetch."""
 
 
 class PendingCommit:
-    """A commit on its way. It can be given up only until the broker is asked for it."""
+    """A commit that was started. It can be given up only until the broker is asked to commit."""
 
     def __init__(self, until_s: float = math.inf) -> None:
         self.result: Future[None]
@@ -110,7 +110,7 @@ class PendingCommit:
         self._lock = Lock()
 
     def claim(self) -> bool:
-        """Return whether the caller is first. Only the first one may act: commit or give up."""
+        """Return whether the caller is first. Only the first caller may commit or give up."""
         with self._lock:
             is_first, self.is_claimed = not self.is_claimed, True
             return is_first
@@ -121,7 +121,7 @@ class KafkaTransactions:
 
     `new_producer` takes the number of a transactional id. The new producer fences every other
     producer with this id, and ends their open transactions. `timeout_s` is transaction.timeout.ms.
-    Records get the time of `record_time_ms`: a broker may refuse the time of a wrong clock.
+    Records get the time of `record_time_ms`, because a broker may refuse the time of a wrong clock.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class KafkaTransactions:
 
     def begin(self, offsets: Sequence[TopicPartition], group_metadata: object) -> None:
         """Begin a transaction. Raises like `wait_for`. While the broker throttles, send the offsets
-        now: on the same connection, offsets sent after the records would wait for the records."""
+        now. On the same connection, offsets sent later wait for the records."""
         self.producer.begin_transaction()
         throttling, now_s = self._throttling, time.monotonic()
         self._watched_s, self._time_ms = throttling.now_s(), self._record_time_ms()
@@ -180,7 +180,7 @@ class KafkaTransactions:
         on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
     ) -> None:
         """Produce one record. Raises NotFlushed if there is no room for too long. `on_delivery` is
-        given as `callback`: the client library ignores `on_delivery` if given by position."""
+        given as `callback`, because the client library ignores a positional one."""
         topic, value, key, partition, headers, _ref, _is_dead_letter = record
         named: Any = headers
         while True:
@@ -239,8 +239,8 @@ class KafkaTransactions:
     def cause_of(
         self, error: KafkaError, offsets: Sequence[TopicPartition], group_metadata: object
     ) -> KafkaError:
-        """Return why the open transaction takes no further record. `produce` does not say, but
-        other transactional calls do."""
+        """Return why the open transaction takes no further record. `produce` does not say why, but
+        other calls do."""
         if error.code() == KafkaError._STATE:  # noqa: SLF001
             try:
                 self.producer.send_offsets_to_transaction(
@@ -334,8 +334,8 @@ class KafkaTransactions:
 def _call(
     producer: Producer, pending: PendingCommit, call: Callable[..., None], *args: object
 ) -> None:
-    """Make one call. Repeat it while the broker writes the end of the last transaction: with
-    hundreds of partitions that takes longer than the client library waits."""
+    """Make one call. Repeat it while the broker writes the end of the last transaction. With
+    hundreds of partitions this write takes longer than the client library waits."""
     pending.moved_at_s = time.monotonic()
     until_s = pending.moved_at_s + CALL_TIMEOUT_S
     while True:
@@ -351,8 +351,8 @@ def _call(
 
 def _failure(producer: Producer, pending: PendingCommit, error: KafkaError) -> Exception:
     """Abort if that is possible, and return the error. Otherwise the result is unknown
-    (docs/exactly-once.md, rule 6). The call is not repeated after a time-out: a repeated call can
-    wait for ever (librdkafka 2.16: send_offsets_to_transaction, after a broker was killed)."""
+    (docs/exactly-once.md, rule 6). Do not repeat the call after a time-out, because a repeated call
+    can wait for ever (librdkafka 2.16: send_offsets_to_transaction, after a broker was killed)."""
     if not error.txn_requires_abort():
         return SessionLost(error.str())
     pending.moved_at_s = time.monotonic()
@@ -365,9 +365,9 @@ def _failure(producer: Producer, pending: PendingCommit, error: KafkaError) -> E
 def _abort(producer: Producer) -> None:
     """Abort a transaction whose commit was not asked for, or was refused.
 
-    It is not committed, even if the call times out. librdkafka (2.16) purges its queues as the call
-    begins. Then it queues the records after a refused record again, but never sends them. The next
-    call purges these. Raises AbortUnfinished if a record stays ("skipped sequence numbers").
+    The transaction is not committed, even after a time-out. librdkafka (2.16) purges its queues
+    first. Then it queues the records after a refused record again, but never sends them. The next
+    call purges them. Raises AbortUnfinished if a record stays ("skipped sequence numbers").
     """
     error: KafkaError
     for _ in range(ABORT_CALLS):

@@ -42,7 +42,7 @@ class PartitionState(NamedTuple):
 
 
 def listed_states(admin: AdminClient, topics: set[str]) -> dict[str, list[PartitionState]]:
-    """Read metadata from any broker, perhaps not for all topics. The topics must exist, because a
+    """Read metadata from any broker. The answer may lack topics. The topics must exist, because a
     question about a missing topic can create it."""
     found: dict[str, list[PartitionState]] = {}
     wanted: Iterable[str | None] = topics if len(topics) <= ASKED_ONE_BY_ONE else [None]
@@ -64,7 +64,7 @@ def listed_states(admin: AdminClient, topics: set[str]) -> dict[str, list[Partit
 def read_configs(
     admin: AdminClient, topics: Iterable[str], timeout_s: float, level: int, unknown: str
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Ask for the settings of topics. If some may not be seen, log the text `unknown`."""
+    """Ask for the settings of topics. If the broker refuses some, log the text `unknown`."""
     wanted = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
     answers = admin.describe_configs(wanted, request_timeout=timeout_s) if wanted else {}
     for resource, answer in answers.items():
@@ -75,9 +75,9 @@ def read_configs(
 
 
 class UnavailablePartitions:
-    """Finds unavailable partitions. Logs when each becomes unavailable, and available again. Each
-    time it asks for min.insync.replicas, which an operator may change. If the proxy has no right to
-    see this setting, 1 is assumed."""
+    """Finds unavailable partitions. Logs when a partition becomes unavailable, and available again.
+    Asks for min.insync.replicas each time, because an operator may change it. If the proxy has no
+    right to see this setting, 1 is assumed."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
@@ -130,16 +130,16 @@ def _reasons(states: Iterable[PartitionState], least_in_sync: int) -> Iterator[t
 
 
 MISSING_FOR_MS: Final = 5_000
-"""The broker is asked about refusals again after this time, which finds created topics."""
+"""After this time the broker is asked about refusals again, to find topics created meanwhile."""
 KNOWN_FOR_MS: Final = 60_000
 DOUBTED_AFTER_MS: Final = 5_000
-"""After this time an answer is doubted: the topic may have got more partitions."""
+"""After this time an answer is doubted, because the topic may have got more partitions."""
 ASKED_AT_ONCE: Final = 500
 REMEMBERED: Final = 100_000
 ASK_TIMEOUT_S: Final = 10.0
 FIRST_ASK_TIMEOUT_S: Final = 1.0
 RENEWED_WITHIN_MS: Final = 15_000
-"""While an answer is renewed, the old one is used for this time, longer than ASK_TIMEOUT_S."""
+"""While an answer is renewed, the old answer is used for this time (over ASK_TIMEOUT_S)."""
 UNKNOWN: Final = "target-unknown"
 UNANSWERED: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT})
 CREATED_ASKED_TIMES: Final = 20
@@ -147,8 +147,8 @@ CREATED_PAUSE_S: Final = 0.05
 
 
 class Targets:
-    """Keeps `known` up to date. `create` makes a missing topic, and returns None. If it fails, it
-    returns the reason, or "" if the proxy may not create topics."""
+    """Keeps `known` up to date. `create` makes a missing topic, and returns None. If `create`
+    fails, it returns the reason, or "" if the proxy may not create topics."""
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class Targets:
                 del self._tried_until_ms[topic]
 
     def _create_missing(self, topics: Iterable[str], now_ms: int) -> None:
-        """Create the topics that may be created. Ask until the broker knows them, for a second."""
+        """Create the topics that may be created. For a second, ask until the broker knows them."""
         missing = [t for t in topics if (why := self.known.refusal(t)) and why.code == UNKNOWN]
         answers = {topic: self._create(topic) for topic in missing}
         for topic, why_not in answers.items():

@@ -25,9 +25,9 @@ RECORD_BYTES: Final = 100
 LONG_S: Final = 3.0
 """The limit may grow if a transaction and the wait after it took at most this long."""
 SLOW_S: Final = 5.0
-"""The limit shrinks after a longer transaction. A quota on requests alone costs four seconds."""
+"""The limit shrinks after a longer transaction. A request quota alone costs only four seconds."""
 SHRUNK_TO: Final = 8
-"""After a transaction that was given up the limit is divided by this: it was far too high."""
+"""If a transaction was given up, the limit was far too high, and is divided by this number."""
 GROWN_BY: Final = 1.25
 """A quota's window hides at first that the quota is exceeded, so the limit must grow slowly."""
 SETTLED_AFTER_S: Final = 15.0

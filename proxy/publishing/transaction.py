@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 FRUITLESS_ABORTS: Final = 8
 """The session ends after this many aborts in a row without a new fact."""
 GIVE_UP_AFTER_S: Final = 30.0
-"""After this time the session ends: max.poll.interval.ms limits the wait for one transaction."""
+"""The session ends after this time, because max.poll.interval.ms limits a transaction's time."""
 
 
 @dataclass(slots=True)
@@ -56,9 +56,9 @@ class Publisher:
         group_metadata: object,
         now_ms: int,
     ) -> "Transaction":
-        """Send one transaction. Call its `wait` before the next `publish`. `publish` and `wait`
-        raise SessionLost, `wait` also GroupMoved or Throttled. After SessionLost memory is not
-        trusted: the result is unknown or this producer was fenced."""
+        """Send one transaction. Call its `wait` before the next `publish`. Both raise SessionLost,
+        and `wait` also GroupMoved or Throttled. After SessionLost do not trust memory, because the
+        result is unknown or this producer was fenced."""
         transaction = Transaction(self, batches, offsets, group_metadata, now_ms)
         self.last_topics = transaction.topics
         transaction.send()
@@ -97,7 +97,7 @@ class Transaction:
         self._commit: PendingCommit | None = None
         """None: the commit was not asked for, or the transaction was aborted."""
         self._given_up: Exception | None = None
-        """Why the transaction is not made again. After SessionLost only the broker knows."""
+        """Why no other attempt follows. After SessionLost only the broker knows the result."""
         self.committed_at_s = 0.0
         """Time of the broker's answer, by the monotonic clock. `wait` may return much later. 0: not
         committed."""
@@ -205,8 +205,8 @@ class Transaction:
         tracked.end()
 
     def _finds_unavailable(self) -> bool:
-        """Return whether partitions that this transaction waits for are unavailable. The
-        partitions of the last transaction are included: it must end in all of them first."""
+        """Return whether partitions that this transaction waits for are unavailable. Include the
+        partitions of the last transaction, which must end in all of them first."""
         ingress = {batch.ingress.topic for batch in self._batches}
         suspected = self._asked | self._topics_before | ingress | self._by.records.own_topics
         return self._by.targets.find_unavailable(suspected, self._now_ms)
@@ -262,7 +262,7 @@ class Transaction:
             raise error
 
     def _note_unfinished(self, unfinished: AbortUnfinished, learnt: int) -> None:
-        """Let another producer abort the transaction: this producer may wait for minutes."""
+        """Let another producer abort the transaction, because this one may wait for minutes."""
         if self._kafka.is_throttled:
             self._kafka.fence_producer()
             self._given_up = Throttled(str(unfinished))

@@ -165,7 +165,7 @@ def test_send_says_where_the_target_is_not_there_yet(call: Call, kafka: str) -> 
     for topic, exists in ((there, True), ("nobody-made-it", False)):
         code, out, _ = call("send", "--topic", topic, "--delay", "1h")
         assert code == 0
-        assert (f"The topic {topic} does not exist. Create it before then" in out) is not exists
+        assert (f"The topic {topic} does not exist. Create it before the due" in out) is not exists
         assert json.loads(call("send", "--topic", topic, "--json")[1])["topic_exists"] is exists
     _, out, _ = call("send", "--retry-group", "not-there-yet", "--attempt", "1")
     assert "due in retry.not-there-yet" in out

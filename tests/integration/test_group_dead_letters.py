@@ -88,7 +88,7 @@ def test_what_a_group_gave_up_is_listed_shown_and_replayed_to_that_group_once(si
 
     place = f"{one['partition']}/{one['offset']}"
     shown = site.operator.say("show", place, "--group", site.group)
-    assert f"1 failures, with {site.orders}/0/" in shown.out
+    assert f"1 failures at {site.orders}/0/" in shown.out
     assert "trace: 7" in shown.out
 
     replay = ("replay", "--yes", "--json", "--group", site.group, "--set", "mended=yes")

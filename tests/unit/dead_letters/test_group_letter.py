@@ -28,14 +28,14 @@ def test_what_the_consumer_wrote_says_why_how_often_and_with_what_it_failed() ->
     assert letter.reason == "ValueError: no"
     assert letter.detail == "ValueError: no\nand more of it"
     assert letter.target == "orders"
-    assert "17 failures, with orders/2/41" in letter.meaning
+    assert "17 failures at orders/2/41" in letter.meaning
     assert str(letter.origin) == "timer.ingress/1/7"
 
 
 def test_what_another_client_does_not_tell_is_unknown() -> None:
     letter = a_letter([("timer-origin", b"timer.ingress/1/7")])
     assert (letter.is_ours, letter.reason, letter.target) == (True, "unknown", None)
-    assert "? failures, with an unknown place" in letter.meaning
+    assert "? failures at an unknown place" in letter.meaning
 
 
 def test_a_record_that_the_proxy_did_not_bring_is_a_strangers() -> None:

@@ -146,7 +146,7 @@ def test_half_message_that_nobody_decided_is_told_with_what_to_do(site: TracedSi
     story = site.story(origin)
     assert (told(story), story.state) == (["ingested", "dead-lettered"], "dead-lettered")
     assert step(story, "dead-lettered").where == letter.place
-    assert "Find out at its producer" in step(story, "dead-lettered").detail
+    assert "Ask the record's producer" in step(story, "dead-lettered").detail
 
 
 def test_replay_of_a_dead_letter_is_followed_and_leads_back(site: TracedSite) -> None:
