@@ -123,7 +123,7 @@ def _data_dir(data_dir: Path) -> Finding:
             f"other users may read {path}",
             f"Start `run` once, which closes the folder to others. Or run: chmod -R go= {folder}",
         )
-    is_there = "is" if there == folder else "can be made and is"
+    is_there = "is" if there == folder else "can be created and is"
     return Subject("data_dir").ok(f"{folder} {is_there} writable")
 
 

@@ -158,7 +158,7 @@ def clock_findings(settings: Settings) -> Iterator[Finding]:
     lead_ms, wrong = wall_ms - broker_ms, shown_duration(abs(wall_ms - broker_ms))
     mend = "Correct the clock of this machine or of the broker."
     if abs(lead_ms) <= settings.clock.max_step_ms:
-        yield Subject("clock").ok(f"agrees with the broker's to {abs(lead_ms)} ms")
+        yield Subject("clock").ok(f"differs from the broker's by {abs(lead_ms)} ms")
     elif lead_ms > 0:
         ahead = "ahead of the broker's: the proxy uses the broker's until they agree"
         yield Subject("clock").warn(f"{wrong} {ahead}", mend)

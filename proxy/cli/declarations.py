@@ -141,8 +141,8 @@ def _on(topic: str, *operations: str) -> list[Right]:
     name = topic if topic == "*" else topic.removesuffix("*")
     if name != "*" and re.search(r"[*?\[]", name):
         raise typer.BadParameter(
-            f"Kafka's rights know no pattern such as {topic!r}: name the topics with --topic, or "
-            "their beginning, such as orders.*"
+            f"Kafka has no rights for the pattern {topic!r}: name the topics with --topic, or "
+            "the beginning of their names, such as orders.*"
         )
     return [Right(one, "topic", name, is_prefix=name != topic) for one in operations]
 

@@ -52,8 +52,8 @@ class NotAllExported(ProxyError):
     def __init__(self, left: "LeftBehind") -> None:
         super().__init__(
             f"Nothing is exported, because some records cannot be moved:\n{_left_lines(left)}",
-            "Decide half messages, or wait until they expire. Or give --partial to export the "
-            "other records.",
+            "Commit or roll back the half messages, or wait until they expire. Or give --partial "
+            "to export the other records.",
         )
 
 

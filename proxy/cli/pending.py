@@ -188,7 +188,7 @@ class Due(Instances):
     """Options that choose records by the time at which they fire."""
 
     since_ms: int | None = option(
-        "Only records that fire at this time or later: RFC 3339, epoch ms.", "--from", **TIME
+        "Only records that fire at this time or later: RFC 3339 or epoch ms.", "--from", **TIME
     )
     until_ms: int | None = option("Only records that fire at this time or earlier.", "--to", **TIME)
 
@@ -477,8 +477,8 @@ def move(asked: Bulk) -> None:
 
     At most 10,000 records are moved. Only records that were counted before are moved, each once. If
     --at was interrupted, run it again. After an interrupted --later first look at `pending list`,
-    because moved records would get a second delay. Exit code 1: an instance did not answer, or not
-    all counted records were moved, for example because they were delivered in the meantime."""
+    because moved records would get a second delay. Exit code 1: an instance did not answer, or a
+    counted record was not moved, for example because it was delivered before."""
     if asked.as_json and not (asked.dry_run or asked.yes):
         raise typer.BadParameter("--json does not ask for confirmation: give --yes or --dry-run")
     if (asked.at is None) is (asked.later is None):

@@ -1,6 +1,6 @@
 """Release of paused records after a pause (docs/exactly-once.md#paused-targets). A due record for a
-paused target is rewritten once. After the pause it is moved to its own due, or to a place in a
-queue if the pause ended with a rate."""
+paused target is rewritten once. After the pause it is moved to its own due. If the pause ended with
+a rate, it is moved to a place in a queue."""
 
 from collections import deque
 from collections.abc import Sequence

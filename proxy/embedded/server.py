@@ -182,9 +182,9 @@ def as_text(properties: Mapping[str, str]) -> str:
 
 
 # The files in an embedded broker's folder. A broker locks broker.lock while it uses the folder.
-# This run writes broker.log. The previous run wrote broker.log.1. kafka.version has the version of
-# Kafka that wrote the data. broker.fenced exists if the controller has fenced the broker of the
-# previous run.
+# This run writes broker.log. The previous run wrote broker.log.1. The file kafka.version names the
+# Kafka that wrote the data. The file broker.fenced exists if the broker of the previous run is
+# fenced.
 
 LOCK_WAIT_S = 3.0
 LEAST_FREE_BYTES = 200 << 20

@@ -259,9 +259,9 @@ def is_successor_of(record: TracedRecord, origin: Origin, *, is_half: bool) -> b
 
 
 def predecessor_of(record: TracedRecord) -> Origin | None:
-    """Return the place of the record from which an ingress record was made, by a hop, the replay of
-    a dead letter, or a retry. For a retry, return the place of the delivery at which the consumer
-    first failed. If the retry does not name this delivery, return the delivery's origin."""
+    """Return the place of the record before an ingress record: before a hop, a replay or a retry.
+    For a retry, return the place of the delivery at which the consumer first failed. If the retry
+    does not name this delivery, return the delivery's origin."""
     if record.header(header.HOP_FROM) is not None:
         return hop_from(record)
     is_retry = bool(record.header(header.RETRY_GROUP))

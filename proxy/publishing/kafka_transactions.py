@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 class CommitThread(Executor):
     """A thread that waits for commits, and does not keep the process alive. A call of the client
-    library may never return, and the standard library's executors would join their threads at the
+    library may never return. Executors of the standard library would wait for such a call at the
     end of the process."""
 
     def __init__(self) -> None:

@@ -130,7 +130,7 @@ def _reasons(states: Iterable[PartitionState], least_in_sync: int) -> Iterator[t
 
 
 MISSING_FOR_MS: Final = 5_000
-"""After this time the broker is asked about refusals again, to find topics created meanwhile."""
+"""After this time the broker is asked about refusals again, to find new topics."""
 KNOWN_FOR_MS: Final = 60_000
 DOUBTED_AFTER_MS: Final = 5_000
 """After this time an answer is doubted, because the topic may have got more partitions."""

@@ -92,9 +92,9 @@ class Throttling:
 
     def committed(self, size_bytes: int, began_s: float, took_s: float) -> None:
         """Note a commit, and adapt the limit. After a throttled transaction, the limit falls to the
-        bytes that take `LONG_S` at its pace. If this transaction was slow and used at least half of
-        the limit, the limit becomes half of its bytes. A quick transaction that used at least half
-        of the limit raises the limit."""
+        bytes that take `LONG_S` at the same pace. If the transaction was slow and used at least
+        half of the limit, half of its bytes become the limit. A quick transaction that used at
+        least half of the limit raises the limit."""
         if not self.until_s:
             return
         whole_s = took_s + self.wait_ms() / 1_000

@@ -118,7 +118,7 @@ class Transaction:
                 self._note_failure(error)
 
     def wait(self) -> Sequence[Batch[Any]]:
-        """Return the batches as they were written, once they are committed."""
+        """Wait for the commit. Return the batches as they were written."""
         while not self.committed_at_s:
             self.send()
             if self._commit is None:
@@ -153,7 +153,7 @@ class Transaction:
                 self._resolved = [care.resolve(batch) for batch in self._batches]
 
     def _needs_care(self) -> bool:
-        """Return whether a record may be more than a delivery by key to a topic that takes it."""
+        """Return whether a record may need a decision, so that the careful path is needed."""
         refusals, release = self._by.refusals, self._by.release
         return (
             bool(refusals.refused or refusals.without_value or refusals.bare)
@@ -190,8 +190,8 @@ class Transaction:
                     self._kafka.produce(record)
 
     def _write_carefully(self, care: Dispatcher) -> None:
-        """Produce the resolved batches. The first attempt has no delivery reports unless refusals
-        or limits of topics are known."""
+        """Produce the resolved batches. Ask for delivery reports if an attempt was aborted, or if
+        refusals or limits are known."""
         self._written = self._resolved
         kafka, records, known = self._kafka, self._by.records, self._by.targets.known
         tracked = TrackedSender(kafka.produce, kafka.flush, known, self._by.refusals)
@@ -206,7 +206,7 @@ class Transaction:
 
     def _finds_unavailable(self) -> bool:
         """Return whether partitions that this transaction waits for are unavailable. Include the
-        partitions of the last transaction, which must end in all of them first."""
+        partitions of the previous transaction, which must end first."""
         ingress = {batch.ingress.topic for batch in self._batches}
         suspected = self._asked | self._topics_before | ingress | self._by.records.own_topics
         return self._by.targets.find_unavailable(suspected, self._now_ms)

@@ -125,8 +125,8 @@ def test_topics_are_declared_as_run_would_create_them(call: Call) -> None:
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (("--topic", "a*b"), "know no pattern"),
-        (("--set", "targets.allow=a?b"), "know no pattern"),
+        (("--topic", "a*b"), "no rights for the pattern"),
+        (("--set", "targets.allow=a?b"), "no rights for the pattern"),
         (("--for", "watch"), "watch reads topics"),
         (("--for", "half-messages"), "half-messages reads topics"),
         (("--for", "retry-consumer", "--topic", "a"), "name it with --group"),
