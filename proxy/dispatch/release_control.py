@@ -19,7 +19,7 @@ RELEASED_FOR_MS: Final = 7 * 86_400_000
 this long after the end of the pause."""
 REMEMBERED: Final = 10_000
 JUST_NOW: Final = Resumed(2**62)
-"""The end of a pause that is over, if the time of its end is not recorded."""
+"""Stands for the end of a pause if the time of this end is not recorded."""
 
 Disposition: TypeAlias = Hop | Rejection | Outcome | None
 """The decision about a due record: a hop, a dead letter, another end, or None to deliver it."""
@@ -146,7 +146,8 @@ class ReleaseControl:
 
     def not_before(self, delivery: Delivery, now_ms: int) -> NotBefore | None:
         """Return the new not-before time of a paused or queued record, None if it keeps its time.
-        Call this once for each record and transaction, because it reserves a place."""
+        Call this method once for each record and transaction, because each call reserves a
+        place."""
         is_paused, resumed_ms = delivery.is_paused, delivery.resumed_ms
         if not (is_paused or resumed_ms is not None) or self.is_paused(delivery.target):
             return None
@@ -173,8 +174,8 @@ class ReleaseControl:
         return bool(ends_after_ms) and now_ms - oldest_ms > min(ends_after_ms)
 
     def decide(self, delivery: Delivery, now_ms: int) -> Disposition:
-        """Return the decision. Call this once for each record and transaction, because it reserves
-        places."""
+        """Return the decision. Call this method once for each record and transaction, because each
+        call reserves places."""
         if delivery.partition == GONE:
             return None
         rules = self._rules_of(delivery.target)

@@ -66,7 +66,7 @@ class EmbeddedBroker(KafkaServer):
         return self.folder.log
 
     def start(self) -> None:
-        """Start, and return when clients can produce and consume. Raises ProxyErrors."""
+        """Start, and return when clients can produce and consume. Raises ProxyError."""
         if self.is_running:
             return
         require("embedded", "The embedded broker")

@@ -253,7 +253,7 @@ class Transaction:
         elif isinstance(error, GroupMoved):
             self._given_up = error
         else:
-            # The client library raises SystemError for a fatal error that meets a delivery report.
+            # The client library may raise SystemError. The fatal error is then its cause.
             cause = error.__cause__ if isinstance(error, SystemError) else error
             if isinstance(cause, KafkaException):
                 self._given_up = SessionLost(str(cause))
