@@ -174,8 +174,7 @@ class ReleaseControl:
         return bool(ends_after_ms) and now_ms - oldest_ms > min(ends_after_ms)
 
     def decide(self, delivery: Delivery, now_ms: int) -> Disposition:
-        """Return the decision. Call this method once for each record and transaction, because each
-        call reserves places."""
+        """Decide, and reserve places. Call this method once for each record and transaction."""
         if delivery.partition == GONE:
             return None
         rules = self._rules_of(delivery.target)
