@@ -84,6 +84,7 @@ class InstanceState(Answer):
     version: str
     ready: bool
     reason: str = Field(description="Why the instance is not ready. Empty if it is ready.")
+    disk_full: bool = Field(description="Whether its disk is full, so it reads no new records.")
     pending: Count
     overdue: int | None = Field(description="Overdue records. Null while a worker is silent.")
     oldest_overdue_s: float = Field(description="Age of the oldest overdue record in seconds.")

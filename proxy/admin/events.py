@@ -160,6 +160,7 @@ class Snapshots:
             "held_targets": held(shown, paused),
             "refused": _refused(statuses),
             "ingest_paused": any(status.is_ingest_paused for status in statuses),
+            "disk_full": any(status.is_disk_full for status in statuses),
             "shards": [
                 {
                     "partition": shard.partition,

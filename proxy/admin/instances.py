@@ -65,6 +65,8 @@ class Snapshot(Part):
     paused: list[str]
     refused: dict[str, Refusal]
     ingest_paused: bool
+    disk_full: bool = False
+    """Instances of older versions do not say it."""
     shards: list[Shard]
     shard_count: Count
     by_time: ByTime | None
@@ -174,6 +176,7 @@ def _state(name: str, address: str | None, one: Snapshot) -> dict[str, Any]:
         "version": one.version,
         "ready": one.ready,
         "reason": one.reason,
+        "disk_full": one.disk_full,
         "pending": one.pending,
         "overdue": one.overdue,
         "oldest_overdue_s": one.lag_s,

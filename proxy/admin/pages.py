@@ -74,8 +74,11 @@ def health(statuses: Sequence[Status], now_monotonic: float) -> JsonReply:
 
 def readiness(statuses: Sequence[Status]) -> JsonReply:
     """Answer /readyz."""
+    is_full = any(status.is_disk_full for status in statuses)
     if not statuses or not all(status.assigned for status in statuses):
         reason = "the consumer group has not assigned partitions yet"
+        if is_full:
+            reason = "the disk is full, so this instance serves no partitions: see the runbook"
         return 503, {"ready": False, "reason": reason, "not_ready": []}
     shards = [shard for status in statuses for shard in status.shards]
     not_ready = [
@@ -97,4 +100,9 @@ def readiness(statuses: Sequence[Status]) -> JsonReply:
             reason = "a partition of the ingress cannot be read on: see the runbook"
         return 503, {"ready": False, "reason": reason, "not_ready": not_ready}
     is_paused = any(status.is_ingest_paused for status in statuses)
-    return 200, {"ready": True, "shards": len(shards), "ingest_paused": is_paused}
+    return 200, {
+        "ready": True,
+        "shards": len(shards),
+        "ingest_paused": is_paused,
+        "disk_full": is_full,
+    }

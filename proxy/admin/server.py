@@ -44,7 +44,7 @@ class AdminServer:
 
     def __init__(self, site: Site) -> None:
         self._certificate = Certificate(site.settings.admin.tls)
-        listener = _listen(site.settings.admin)
+        listener = listen(site.settings.admin)
         self.port: int = listener.getsockname()[1]
         self.app = AdminApp(site)
         self._tls_connections: dict[TlsProtocol, None] = {}
@@ -97,7 +97,8 @@ class AdminServer:
         self._thread.join()
 
 
-def _listen(settings: AdminSettings) -> socket.socket:
+def listen(settings: AdminSettings) -> socket.socket:
+    """Return the socket of the admin port. Raises PortTaken, SettingsError."""
     try:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         return socket.create_server(

@@ -50,6 +50,10 @@ class ProxyUnreachable(ProxyError):
     """The admin port does not answer, or refuses the request."""
 
 
+class ProxyRefuses(ProxyUnreachable):
+    """A proxy listens there, and refuses the request."""
+
+
 class NotThere(ProxyError):
     """The asked proxy does not have the record or topic. Another proxy may have it."""
 
@@ -219,11 +223,6 @@ def _all_of(address: str) -> Sequence[str]:
 
 
 def _refusal(base: str, error: urllib.error.HTTPError) -> ProxyError:
-    if error.code == 401:
-        return ProxyUnreachable(
-            f"The proxy at {base} requires a token.",
-            "Set `admin: token` to a token of the proxy (environment: DELAY_PROXY_ADMIN__TOKEN).",
-        )
     if 300 <= error.code < 400:
         named = plain(error.headers.get("Location", "another address"))
         return ProxyUnreachable(
@@ -235,14 +234,19 @@ def _refusal(base: str, error: urllib.error.HTTPError) -> ProxyError:
         detail, code = plain(said["detail"]), said["error"]
     except (ValueError, KeyError, TypeError, OSError, HTTPException):
         return no_proxy(base)
+    if error.code == 401:
+        return ProxyRefuses(
+            f"The proxy at {base} requires a token.",
+            "Set `admin: token` to a token of the proxy (environment: DELAY_PROXY_ADMIN__TOKEN).",
+        )
     if code == "no-such-path":
-        return ProxyUnreachable(
+        return ProxyRefuses(
             f"The proxy at {base} does not know this call, because it is an older version.",
             "Upgrade the proxy, or use the command line of its version.",
         )
     if error.code == 404:
         return NotThere(f"The proxy at {base} did not find it: {detail}", ANOTHER)
-    return ProxyUnreachable(f"The proxy at {base} refused: {detail}")
+    return ProxyRefuses(f"The proxy at {base} refused: {detail}")
 
 
 def _unreachable(base: str, error: Exception, within_s: float) -> ProxyUnreachable:

@@ -11,15 +11,20 @@ from typing import Annotated, Final
 import typer
 
 from proxy.admin.access import is_loopback
+from proxy.admin.server import listen
+from proxy.admin.tls import trust_own
+from proxy.cli.admin_port import NotThere, ProxyRefuses, address_of, ask
 from proxy.cli.check_broker import broker_findings, retry_settings_findings
 from proxy.cli.check_configs import Finding, Severity, Subject, existing
 from proxy.cli.terminal import AtBroker, say, say_json, say_table, shown_duration
 from proxy.config.machine import DiskReserve, usable_cores
-from proxy.config.settings import Settings
+from proxy.config.settings import AdminSettings, Settings
 from proxy.config.values import shown_size
 from proxy.errors import (
     DiskTooSmall,
     ExtraMissing,
+    PortTaken,
+    ProxyError,
     SettingsError,
     require_store,
     require_tracing,
@@ -28,6 +33,7 @@ from proxy.kafka.access import Connection, client_config
 from storage.errors import free_inodes
 from storage.options import new_store_bytes
 
+PORT_WITHIN_S: Final = 3.0
 FEW_INODES: Final = 10_000
 """The check warns if fewer inodes are free, because a shard creates some hundred files."""
 
@@ -104,6 +110,29 @@ def settings_findings(settings: Settings) -> Iterator[Finding]:
             f"{settings.admin.host}:{settings.admin.port}; without a token the API answers 403",
             "Set `admin: token` to use the API. Do not expose the port to other networks.",
         )
+    yield from _admin_port(settings.admin)
+
+
+def _admin_port(admin: AdminSettings) -> Iterator[Finding]:
+    """Yield a finding if the admin port is taken or unusable. No token is sent to the program that
+    listens there."""
+    try:
+        listen(admin).close()
+    except PortTaken as taken:
+        try:
+            trust = trust_own(admin)
+            ask(address_of(admin), "/limits", None, within_s=PORT_WITHIN_S, trust=trust)
+        except (ProxyRefuses, NotThere):
+            pass
+        except ProxyError:
+            yield Subject("admin").stop(taken.found.removesuffix("."), taken.remedy)
+            return
+        yield Subject("admin").advice(
+            f"a kafka-delay-proxy already listens on {admin.host}:{admin.port}",
+            "If it is to run beside this one, choose another `admin: port` for one of them.",
+        )
+    except SettingsError as error:
+        yield Subject("admin").stop(error.found.removesuffix("."), error.remedy)
 
 
 def _data_dir(data_dir: Path) -> Finding:

@@ -112,9 +112,9 @@ def _of_proxy(settings: Settings, targets: Sequence[str]) -> Iterator[Right]:
     own = settings.topics
     may_create = ("Create",) if own.create else ()
     yield from _on(own.ingress, "Read", "Write", "DescribeConfigs", *may_create)
-    yield from _on(own.settings, "Read", "Write", *may_create)
-    yield from _on(own.dead_letters, "Write", *may_create)
-    yield from _on(own.outcomes, "Read", "Write", *may_create)
+    yield from _on(own.settings, "Read", "Write", "DescribeConfigs", *may_create)
+    yield from _on(own.dead_letters, "Write", "DescribeConfigs", *may_create)
+    yield from _on(own.outcomes, "Read", "Write", "DescribeConfigs", *may_create)
     yield from _on(own.changes, "Read", "Write", *may_create)
     for target in targets or settings.targets.allow:
         yield from _on(target, "Write", "DescribeConfigs")

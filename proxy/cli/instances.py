@@ -42,12 +42,18 @@ def _row(one: Mapping[str, Any]) -> list[str]:
     return [
         plain(one["name"]),
         plain(one["version"]),
-        "ready" if one["ready"] else plain(one["reason"]),
+        _state(one),
         _numbers(shard["partition"] for shard in one["shards"]),
         f"{one['pending']:,}",
         _number(one["overdue"]),
         f"{one['oldest_overdue_s']:.1f} s",
     ]
+
+
+def _state(one: Mapping[str, Any]) -> str:
+    if not one["ready"]:
+        return plain(one["reason"])
+    return "disk full: reads no new records" if one["disk_full"] else "ready"
 
 
 def _number(value: int | None) -> str:

@@ -91,6 +91,7 @@ def _say_missing(missing: list[int] | None) -> None:
         say(f"Not covered: {_numbers(missing)}. Name every instance with --admin.")
 
 
+UNKNOWN: Final = "No partition is served now, so it is not known how many records are pending."
 SPANS_MS: Final = {
     "overdue": 0,
     "within a minute": 60_000,
@@ -146,7 +147,9 @@ def _count_at_instances(asked: Instances) -> None:
         say_json({**said, **covered, "partitions_twice": twice, "silent": silent})
     else:
         _say_counts("target", by_target | ({"(others)": others} if others else {}))
-        say(f"{_are_pending(total)} {_covered(partitions)}")
+        least = "" if missing == [] and not silent else "At least "
+        known = f"{least}{_are_pending(total)} {_covered(partitions)}"
+        say(known if partitions else UNKNOWN)
         _say_repeated(twice)
         _say_missing(missing)
     refuse_silent(silent)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proxy.clock import wall_clock_ms
 from tests.support.installation.admin_client import call
+from tests.support.installation.certificates import Authority
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.records import Outgoing
@@ -178,3 +182,46 @@ def test_an_instance_that_no_peer_leads_to_is_named(installation: Installation) 
         "the other instance",
     )
     assert get(one, "/pending")["complete"] is False
+
+
+def test_three_instances_ask_each_other_with_tls_and_name_an_expired_certificate(
+    installation: Installation, tmp_path: Path
+) -> None:
+    authority, names, target = Authority(), ["one", "two", "three"], installation.target()
+    (tmp_path / "ca.pem").write_text(authority.certificate)
+    ports = free_ports(len(names))
+    peers = [f"https://127.0.0.1:{port}" for port in ports]
+    proxies = []
+    for name, port in zip(names, ports, strict=True):
+        folder = tmp_path / name
+        folder.mkdir()
+        authority.issue(name, ["127.0.0.1"]).write(folder)
+        tls = {
+            "certificate": str(folder / "certificate.pem"),
+            "key": str(folder / "key.pem"),
+            "ca": str(tmp_path / "ca.pem"),
+        }
+        admin = {"port": port, "peers": peers, "tls": tls, "token": "a-token-that-nobody-guesses"}
+        proxies.append(installation.proxy(name, admin=admin))
+    for proxy in proxies:
+        proxy.start()
+    one, two, _ = proxies
+    wait_for(lambda: run_command(one, "instances")[0] == 0, WITHIN_S, "all partitions")
+    installation.send([request(target, f"order-{number}") for number in range(RECORDS)])
+    wait_for(lambda: pending(one) == (RECORDS, True), WITHIN_S, "all records")
+    for proxy in proxies:
+        code, said = run_command(proxy, "instances")
+        assert (code, "3 of 3 instances answered" in said) == (0, True), said
+
+    authority.issue("three", ["127.0.0.1"], timedelta(minutes=-1)).write(tmp_path / "three")
+    wait_for(lambda: not pending(one)[1], WITHIN_S, "a refused certificate")
+    code, said = run_command(two, "instances")
+    assert (code, "2 of 3 instances answered" in said, "expired" in said) == (1, True, True), said
+    authority.issue("three", ["127.0.0.1"]).write(tmp_path / "three")
+    wait_for(lambda: pending(two) == (RECORDS, True), WITHIN_S, "the renewed certificate")
+
+
+def pending(proxy: ProxyProcess) -> tuple[int, bool]:
+    """Return the total of pending records, and whether it is complete."""
+    said = json.loads(run_command(proxy, "instances", "--json")[1])
+    return said["pending"], said["complete"]

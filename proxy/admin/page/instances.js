@@ -16,12 +16,17 @@ export function show(now) {
   byId("incomplete").replaceChildren(warning(now));
   const columns = [["Instance", false], ["State", false], ["Version", false], ["Partitions", false],
     ["Pending", true], ["Overdue", true], ["Oldest overdue by", true]];
-  const rows = now.instances.map((one) => [one.name, one.ready ? "ready" : one.reason, one.version,
+  const rows = now.instances.map((one) => [one.name, state(one), one.version,
     one.shards.map((shard) => shard.partition).join(", ") || "none", number(one.pending),
     one.overdue === null ? "–" : number(one.overdue), length(one.oldest_overdue_s)]);
   const silent = now.unanswered.map((one) => make("p", { class: "quiet" },
     `${one.instance} did not answer. ${one.reason}`));
   byId("instances").replaceChildren(table("Instances", columns, rows), ...silent);
+}
+
+function state(one) {
+  if (!one.ready) return one.reason;
+  return one.disk_full ? "disk full: reads no new records" : "ready";
 }
 
 function warning(now) {

@@ -242,7 +242,7 @@ class MadeUpApi:
         topics: Any = self.letters
         topics.trace = self.traces.trace
         topics.changes = self._changes
-        self.next_offsets = [10]
+        self.next_offsets, self.is_disk_full = [10], False
         self.site = Site(
             Settings(
                 admin=settings or AdminSettings(),
@@ -285,6 +285,7 @@ class MadeUpApi:
             release_rates=dict(self.broker.release_rates),
             limits=dict(self.broker.limits),
             is_ingest_paused=self.broker.is_ingest_paused,
+            is_disk_full=self.is_disk_full,
             max_per_second=self.broker.max_per_second,
         )
         first, second = TargetCounts({"orders": 3}), TargetCounts({"orders": 1, "bills": 5})

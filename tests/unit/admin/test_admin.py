@@ -55,7 +55,20 @@ def test_unhealthy_before_the_first_worker() -> None:
 def test_ready_once_every_assigned_shard_has_caught_up() -> None:
     assert ask("/readyz", [a_status("running", "held")]) == (
         200,
-        {"ready": True, "shards": 2, "ingest_paused": False},
+        {"ready": True, "shards": 2, "ingest_paused": False, "disk_full": False},
+    )
+
+
+def test_a_full_disk_is_named() -> None:
+    full = replace(a_status("running"), is_disk_full=True)
+    assert ask("/readyz", [a_status("running"), full]) == (
+        200,
+        {"ready": True, "shards": 2, "ingest_paused": False, "disk_full": True},
+    )
+    code, said = ask("/readyz", [replace(full, assigned=False, shards=())])
+    assert (code, said["reason"]) == (
+        503,
+        "the disk is full, so this instance serves no partitions: see the runbook",
     )
 
 

@@ -107,8 +107,10 @@ def test_an_instance_answers_for_itself_if_it_is_told_to(
 
 
 def test_all_instances_are_shown_with_their_totals(group: tuple[Instance, Instance]) -> None:
+    group[0].is_disk_full = True
     _, said = group[1].get("/instances")
     assert [one["name"] for one in said["instances"]] == ["other", "one"]
+    assert [one["disk_full"] for one in said["instances"]] == [False, True]
     assert [one["pending"] for one in said["instances"]] == [9, 9]
     assert (said["pending"], said["complete"], said["cluster"]) == (18, True, "a-cluster")
     assert (said["partitions_missing"], said["unanswered"]) == ([], [])

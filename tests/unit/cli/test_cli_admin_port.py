@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.admin.server import AdminServer
+from proxy.cli import check as check_module
 from proxy.cli.admin_port import (
     NAME_IT,
     Instances,
@@ -19,7 +20,9 @@ from proxy.cli.admin_port import (
     address_of,
     ask,
 )
-from proxy.config.settings import AdminSettings
+from proxy.cli.check import settings_findings
+from proxy.cli.check_configs import Finding, Severity
+from proxy.config.settings import AdminSettings, Settings
 from tests.support.simulation.admin_api import MadeUpApi
 
 TOKEN = "a-token-nobody-guesses"
@@ -239,3 +242,29 @@ def test_instances_behind_one_name_are_all_asked(monkeypatch: pytest.MonkeyPatch
             _known(monkeypatch, "127.0.0.1", "127.0.0.2")
             answers, silent = Instances(admin=[f"pods:{first.port}"]).ask("/pending")
     assert (len(answers), silent) == (2, {})
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_check_knows_a_proxy_at_the_admin_port(token: str | None) -> None:
+    with closing(AdminServer(MadeUpApi(AdminSettings(port=0, token=token)).site)) as server:
+        (found,) = admin_findings(AdminSettings(port=server.port))
+    assert (found.severity, "already listens" in found.found) == (Severity.ADVICE, True)
+
+
+@pytest.mark.parametrize("reply", [*NO_PROXY.values(), b"HTTP/1.0 401 No\r\n\r\n<html>", None])
+def test_check_refuses_an_admin_port_of_another_program(
+    reply: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_module, "PORT_WITHIN_S", 0.1)
+    with answering(reply) as address:
+        (found,) = admin_findings(AdminSettings(port=int(address.rpartition(":")[2])))
+    assert (found.severity, "in use" in found.found) == (Severity.STOP, True)
+    assert "choose another `admin: port`" in found.remedy
+
+
+def test_check_says_nothing_of_a_free_admin_port() -> None:
+    assert admin_findings(AdminSettings(port=0)) == []
+
+
+def admin_findings(admin: AdminSettings) -> list[Finding]:
+    return [one for one in settings_findings(Settings(admin=admin)) if one.subject == "admin"]

@@ -26,9 +26,9 @@ def test_the_rights_of_the_proxy_are_the_lines_of_the_page(call: Call) -> None:
     write = "--operation Write --operation DescribeConfigs"
     assert lines == [
         f"{allow} --operation Read {write} --operation Create --topic timer.ingress",
-        f"{allow} --operation Read --operation Write --operation Create --topic timer.settings",
-        f"{allow} --operation Write --operation Create --topic timer.dead-letters",
-        f"{allow} --operation Read --operation Write --operation Create --topic timer.outcomes",
+        f"{allow} --operation Read {write} --operation Create --topic timer.settings",
+        f"{allow} {write} --operation Create --topic timer.dead-letters",
+        f"{allow} --operation Read {write} --operation Create --topic timer.outcomes",
         f"{allow} --operation Read --operation Write --operation Create --topic timer.changes",
         f"{allow} {write} --topic orders {prefixed}",
         f"{allow} {write} --operation Create --topic retry. {prefixed}",

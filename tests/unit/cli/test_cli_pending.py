@@ -73,10 +73,20 @@ def test_how_many_wait_is_the_sum_over_all_instances(call: Call, admin: str) -> 
     assert (said["partitions_missing"], [*said["silent"]]) == (None, ["127.0.0.1:1"])
     assert "The answer is not complete." in err
     shown = call("pending", *both)[1]
-    assert "18 records are pending. Partitions covered: 0, 1, 2." in shown
+    assert "At least 18 records are pending. Partitions covered: 0, 1, 2." in shown
     assert "Counted more than once: 0, 1, 2. Is an instance named twice" in shown
     once = call("pending", "--admin", admin)[1]
     assert ("9 records are pending." in once, "more than once" in once) == (True, False)
+
+
+def test_without_a_served_partition_no_count_is_shown(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = {"by_target": {}, "others": 0, "partitions": [], "complete": False, "unanswered": []}
+    monkeypatch.setattr(pending.Instances, "ask_one", lambda *_, **__: away)
+    code, out, err = call("pending")
+    assert (code, "0 records" in out, "it is not known how many" in out) == (1, False, True)
+    assert "The answer is not complete." in err
 
 
 def test_an_instance_that_does_not_answer_is_named_and_the_others_are_shown(
