@@ -420,6 +420,8 @@ def test_export_beside_a_running_proxy_says_so_and_takes_one_position(
 MANY = 100_000
 FIRST_DUE_S, LAST_DUE_S = 60, 240
 DELIVERED_WITHIN_S = 900.0
+NOT_JUDGED = 3
+"""Exit code of the old cluster's audit: its records are pending, and their due has passed."""
 
 
 class Load:
@@ -487,3 +489,13 @@ def test_a_hundred_thousand_records_move_between_two_brokers_under_load(
     there = far.delivered(target)
     assert home + _by_value(there) == wanted
     assert all(one.timestamp_ms >= int(one.header("timer-due") or 0) for one in there)
+    _audit(old, NOT_JUDGED, {"delivered": home.total(), "pending": exported.said["records"]})
+    _audit(far, 0, {"delivered": len(there)})
+
+
+def _audit(home: Home, code: int, wanted: dict[str, int]) -> None:
+    """Compare the verdicts of the Spark audit. It reads the topics alone."""
+    folder = home.proxy().folder / "audit"
+    audited = home.call("audit", "--output", str(folder), "--json")
+    verdicts = {name: count for name, count in audited.said["verdicts"].items() if count}
+    assert (audited.code, verdicts) == (code, wanted), audited.out
