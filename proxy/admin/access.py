@@ -1,5 +1,6 @@
-"""Access to the admin port: tokens, local names, and lock-outs."""
+"""Access to the admin port: its socket, tokens, local names, and lock-outs."""
 
+import errno
 import socket
 import threading
 import time
@@ -10,11 +11,33 @@ from urllib.parse import urlsplit
 
 from proxy.admin.problem import Problem
 from proxy.config.settings import AdminSettings
+from proxy.errors import PortTaken, SettingsError
 
 MOST_GUESSES: Final = 10
 GUESSES_WITHIN_S: Final = 60.0
 MOST_ADDRESSES: Final = 1_000
+BACKLOG: Final = 128
 LOCAL_SUFFIXES: Final = (".localhost", ".svc", ".cluster.local")
+
+
+def listen(settings: AdminSettings) -> socket.socket:
+    """Return the socket of the admin port. Raises PortTaken, SettingsError."""
+    try:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        return socket.create_server(
+            (settings.host, settings.port),
+            family=family,
+            backlog=BACKLOG,
+            dualstack_ipv6=settings.host == "::" and socket.has_dualstack_ipv6(),
+        )
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            choose = "Stop the program there, or choose another `admin: port` (0 picks a free one)."
+            raise PortTaken(settings.host, settings.port, choose) from None
+        raise SettingsError(
+            f"The admin server cannot listen on {settings.host}:{settings.port}: {error.strerror}.",
+            "Correct `admin: host` and `admin: port`.",
+        ) from None
 
 
 class WrongTokens:

@@ -1,7 +1,6 @@
 """The admin port: uvicorn in a thread, with bounds on connections, time and bytes."""
 
 import asyncio
-import errno
 import json
 import socket
 import sys
@@ -15,11 +14,10 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from proxy.admin.access import BACKLOG, listen
 from proxy.admin.app import ALWAYS_SENT, AdminApp
 from proxy.admin.calls import Site
 from proxy.admin.tls import Certificate, TlsProtocol
-from proxy.config.settings import AdminSettings
-from proxy.errors import PortTaken, SettingsError
 
 REQUEST_WITHIN_S: Final = 10.0
 """Time limit from the start of the connection to the last byte of the request."""
@@ -28,7 +26,6 @@ REPLY_WITHIN_S: Final = 10.0
 CONNECTIONS_AT_ONCE: Final = 256
 """Limit of connections with incomplete requests. If one more is opened, the oldest is closed."""
 MOST_HEAD_BYTES: Final = 65_536
-BACKLOG: Final = 128
 START_POLL_S: Final = 0.01
 LOOK_EVERY_S: Final = 1.0
 """Token files and certificates are read again after this time."""
@@ -95,26 +92,6 @@ class AdminServer:
         self._is_closed.set()
         self._server.should_exit = True
         self._thread.join()
-
-
-def listen(settings: AdminSettings) -> socket.socket:
-    """Return the socket of the admin port. Raises PortTaken, SettingsError."""
-    try:
-        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        return socket.create_server(
-            (settings.host, settings.port),
-            family=family,
-            backlog=BACKLOG,
-            dualstack_ipv6=settings.host == "::" and socket.has_dualstack_ipv6(),
-        )
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            choose = "Stop the program there, or choose another `admin: port` (0 picks a free one)."
-            raise PortTaken(settings.host, settings.port, choose) from None
-        raise SettingsError(
-            f"The admin server cannot listen on {settings.host}:{settings.port}: {error.strerror}.",
-            "Correct `admin: host` and `admin: port`.",
-        ) from None
 
 
 class _Server(uvicorn.Server):

@@ -10,8 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from proxy.admin.access import is_loopback
-from proxy.admin.server import listen
+from proxy.admin.access import is_loopback, listen
 from proxy.admin.tls import trust_own
 from proxy.cli.admin_port import NotThere, ProxyRefuses, address_of, ask
 from proxy.cli.check_broker import broker_findings, retry_settings_findings
