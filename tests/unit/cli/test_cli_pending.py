@@ -9,6 +9,7 @@ import pytest
 
 from proxy.admin.server import AdminServer
 from proxy.cli import pending
+from proxy.cli.admin_port import Instances
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import INGRESS, MadeUpApi
 
@@ -83,7 +84,7 @@ def test_without_a_served_partition_no_count_is_shown(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = {"by_target": {}, "others": 0, "partitions": [], "complete": False, "unanswered": []}
-    monkeypatch.setattr(pending.Instances, "ask_one", lambda *_, **__: away)
+    monkeypatch.setattr(Instances, "ask_one", lambda *_, **__: away)
     code, out, err = call("pending")
     assert (code, "0 records" in out, "it is not known how many" in out) == (1, False, True)
     assert "The answer is not complete." in err
