@@ -2,7 +2,7 @@
 
 Variables override the file, and `--set` overrides both.
 `DELAY_PROXY_WHEEL__PRECISION_MS=500` is `wheel: {precision_ms: 500}`. Under `kafka`, single
-underscores stand for dots. Lists may be written with commas.
+underscores stand for dots. Write several names or patterns as one string with commas.
 `--set wheel.precision_ms=500` has the whole key, with dots, and a value in YAML.
 """
 

@@ -27,7 +27,7 @@ config:
 """
 IN_A_POD: Final = {
     "bootstrap.servers: localhost:9092": (
-        "The brokers: host:port, several with commas.",
+        "The brokers: host:port. Write several as one string with commas between them.",
         "bootstrap.servers: kafka:9092",
     ),
     "workers: 1": (
