@@ -129,7 +129,8 @@ class EmbeddedBroker(KafkaServer):
         raise self._failure(took, port)
 
     def _fence_predecessor(self, properties: Mapping[str, str]) -> None:
-        """Run the node as a controller only, until it has fenced the broker of the previous run.
+        """Run the node as a controller only, until it has fenced the broker of the previous run,
+        or for FENCED_WITHIN_S.
 
         Otherwise the new broker loses its partitions when the old broker's session expires.
         Transactions that complete in that moment never write their end marker and stay open for
@@ -141,10 +142,10 @@ class EmbeddedBroker(KafkaServer):
         while self.is_running and time.monotonic() < deadline:
             log = "\n".join(self.folder.log_tail(TAIL_LINES))
             if FENCED in log.partition(GIVEN_UP)[2]:
+                self.folder.fenced.touch()
                 break
             time.sleep(LOOK_EVERY_S)
         self.end_process()
-        self.folder.fenced.touch()
 
     def _failure(self, what: str, port: int) -> Exception:
         tail = self.folder.log_tail(TAIL_LINES)
