@@ -38,7 +38,7 @@ in this many tasks, 10,000 by default.
 
 
 class Changes(NamedTuple):
-    """The newest version of a table, and which other sessions have changed the table."""
+    """The newest version of a table, and the other sessions that have changed the table."""
 
     version: int
     others: frozenset[str]

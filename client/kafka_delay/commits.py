@@ -66,7 +66,7 @@ class Progress:
     position: int = -1
     """The offset after the last record that was read."""
     given: int = -1
-    """The offset of the last message from the client library, which may repeat earlier records."""
+    """The offset of the last message from the client library. The library may repeat records."""
     epoch: int = -1
     """The highest leader epoch of the records that were read."""
     undone: list[int] = field(default_factory=list)
@@ -186,7 +186,7 @@ def settle(
     After a crash between the two steps, the failed records are read again. They may be retried
     twice.
 
-    `look` checks that the topics still exist, or raises NoAnswer.
+    `look` checks that the topics still exist. It raises NoAnswer if no broker answers.
     Raises RetryNotStored, and the errors of `commit`.
     """
     unstored = _store(writer, backlog)

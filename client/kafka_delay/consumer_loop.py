@@ -36,7 +36,7 @@ MOST_WAITING: Final = 100
 MOST_HELD_BYTES: Final = 4 * 1024 * 1024
 """Limit for a partition's failed records that wait for their next delivery attempt (`orderly`).
 
-It includes the records that are queued behind another record of their key.
+Records queued behind another record of their key count, too.
 """
 HOPELESS: Final = frozenset(
     {
@@ -73,7 +73,7 @@ class Pauses:
             self._set(partitions & _names(self._consumer.assignment()))
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        """End the pause of partitions that go to another consumer. They could come back paused."""
+        """End the pause of revoked partitions. Otherwise they could come back paused."""
         self._set(self.paused - set(partitions))
 
     def _set(self, wanted: AbstractSet[Partition]) -> None:
@@ -184,7 +184,7 @@ class ConsumerLoop:
     def _is_full(self) -> bool:
         """Return whether enough records wait.
 
-        If all partitions are paused, they stay so until less than half of the limits waits.
+        A pause of all partitions ends when waiting records use less than half of each limit.
         """
         handling, share = self._handling, 2 if self._pauses.is_all else 1
         is_large = handling.waiting_bytes >= MOST_BYTES // share
@@ -307,7 +307,7 @@ class ConsumerLoop:
         )
 
     def _settle(self) -> bool:
-        """Store retry requests, and commit. Return False if this must be repeated after a poll."""
+        """Store retry requests, and commit. Return False if a poll and another call are needed."""
         if not self._backlog:
             return True
         if time.monotonic() < self._settle_not_before_s:
@@ -377,7 +377,7 @@ class ConsumerLoop:
     def _drain(self, gone: Collection[Partition], until_s: float) -> None:
         """Wait for handlers of revoked partitions, and commit.
 
-        After a refused commit no other commit is tried, because that needs a poll first.
+        After a refused commit no other commit is tried, because another commit needs a poll first.
         """
         is_taken = True
         while self._handling.is_at_work(gone) and time.monotonic() < until_s:

@@ -121,7 +121,7 @@ class TransactionalDelayProducer:
     """A producer of records that appear only if a local transaction succeeds.
 
     It stores a half message, runs the local transaction, then sends commit or rollback.
-    If the process dies in between, the proxy asks by a check-back in the check topic.
+    If the process dies before the decision, the proxy sends a check-back to the check topic.
 
     - `config`: the settings of confluent_kafka.Producer, without `transactional.id`.
     - `listener`: its `check` answers check-backs.

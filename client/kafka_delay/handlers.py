@@ -123,15 +123,15 @@ class Handling:
         self._added = self._put_first = 0
         self.waiting_bytes = 0
         self.behind = 0
-        """Number of jobs queued behind the first job of their key, unless that one is suspended."""
+        """Number of jobs queued behind their key's first job. None count behind a suspended job."""
         self.held_bytes = Counter[Partition]()
         """Bytes of suspended jobs, and of jobs queued behind a job of their key."""
         self._is_over = False
         self._moved_s = self._said_s = now_s()
         """`_moved_s`: when a handler last began or ended, or no record waited. `_said_s`: when a
-        log line last said that `_moved_s` was long ago."""
+        log line last warned that no handler begins or ends."""
         self._idle_since_s: float | None = None
-        """Since when records are ready, and no handler is at work. None if it is not so now."""
+        """Since when records are ready and no handler is at work. Otherwise None."""
 
     @property
     def waiting(self) -> int:

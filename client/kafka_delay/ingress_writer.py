@@ -125,7 +125,7 @@ class IngressWriter:
 
 
 class _Reports:
-    """The polling thread of a writer. It has no reference to the writer, which may be freed."""
+    """The polling thread of a writer. Without a reference to the writer: Python can free it."""
 
     def __init__(self, producer: Producer) -> None:
         self.unconfirmed = 0

@@ -157,7 +157,7 @@ class _Producer(ABC, Generic[SentT]):
 
 
 class DelayProducer(_Producer[Future[Receipt]]):
-    """A producer of records that appear later, and can be cancelled and replaced until then.
+    """A producer of delayed records. They can be cancelled and replaced until they appear.
 
     Each request returns a future, which completes without a call of `poll`.
     Threads may share a producer. A forked process needs its own.
@@ -182,9 +182,9 @@ class DelayProducer(_Producer[Future[Receipt]]):
 
         With `transaction`, all records are stored, or no record is. The producer needs a
         `transactional.id`. The batch must end within `transaction.timeout.ms` (60 s by default).
-        If the transaction was aborted and no record caused this, and `records` is a list, the list
-        is sent a second time. For example, the broker forgets a `transactional.id` that was not
-        used for a week.
+        If `records` is a list, a batch whose transaction was aborted is sent a second time, unless
+        one of its records caused the abort. For example, the transaction is aborted if the broker
+        has forgotten a `transactional.id` that was not used for a week.
 
         Raises BatchFailed, and the errors of `transaction`.
         """

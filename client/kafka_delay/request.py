@@ -42,7 +42,7 @@ class Options(TypedDict, total=False):
     delay: Delay | None
     """The time from the record's timestamp in the ingress until it is due."""
     deliver_at: Instant | None
-    """The time at which it is due."""
+    """The time at which the record is due."""
     level: int | None
     """A delay level. Level 1 is the shortest."""
     partition: int | None
@@ -249,7 +249,7 @@ def _instant_text(moment: Instant) -> str:
 def _refuse_long_past(instant_ms: int) -> int:
     """Return `instant_ms`.
 
-    Raises RequestRefused if it is over a year in the past, because it may be meant as seconds.
+    Raises RequestRefused for a time over a year ago, because the caller may have meant seconds.
     """
     if instant_ms < time.time() * 1000 - YEAR_MS:
         in_words = (EPOCH + timedelta(milliseconds=instant_ms)).isoformat(timespec="milliseconds")

@@ -196,7 +196,7 @@ class Signer:
         key: bytes | None,
         value: bytes | None,
     ) -> bool:
-        """Return whether one of the keys signed. `failures` is None for a replayed dead letter."""
+        """Return whether a key signed the retry. `failures` is None for a replayed dead letter."""
         found = SIGNED.fullmatch(signature)
         if found is None or failures not in {None, int(found["failures"])}:
             return False

@@ -151,8 +151,8 @@ class RetryConsumer(_Consumer[Handler]):
     """A consumer that calls `handler` for each record, and retries failed records later.
 
     If the handler raises, the record comes again after 10 s, then after 30 s, 1 m, 2 m and so on.
-    After `max_attempts` retries, or if the handler raises DeadLetter, it goes to `dlq.<group>`.
-    A handler that raises RetryLater chooses the delay. Other records do not wait for a failed one.
+    The record goes to `dlq.<group>` after `max_attempts` retries, or if the handler raises
+    DeadLetter. A handler that raises RetryLater chooses the delay. Other records do not wait.
     Each record is handled at least once. After a crash, records and their retries may come twice.
 
     - `config`: the settings of confluent_kafka.Consumer. `enable.auto.commit`,
@@ -169,13 +169,13 @@ class RetryConsumer(_Consumer[Handler]):
       those settings, give their values here, too. If you give a `retry_topic`, create the
       dead-letter topic yourself.
     - `give_up`, `ignore`, `retry`: lists of exception classes. After an exception in `give_up` the
-      record becomes a dead letter without a retry. After an exception in `ignore` it counts as
-      handled. After an exception in `retry`, or in no list, it is retried. If several classes
-      match, the most specific one counts.
+      record becomes a dead letter without a retry. After an exception in `ignore` the
+      record counts as handled. After an exception in `retry`, or in no list, it is retried. If
+      several classes match, the most specific one counts.
     - `parallel`: the number of threads that run handlers (1). Records with equal keys are handled
       in order.
-    - `handler_timeout`: a timedelta or text (15 minutes). After this time a handler has failed, but
-      its thread may still run, even beside the next call for the same record or key.
+    - `handler_timeout`: a timedelta or text (15 minutes). After this time the handler counts as
+      failed. Its thread may still run, even beside the next call for the same record or key.
     - `max_hanging`: the number of handlers that may run beyond their timeout (10). If there are
       more, `run` raises HandlersHang.
     - `orderly`: keep a failed record and try it again (docs/client.md#in-order-whatever-fails).
@@ -215,7 +215,7 @@ class AsyncRetryConsumer(_Consumer[AsyncHandler]):
 
     Takes the arguments of RetryConsumer. `handler` is a coroutine function.
     A thread polls, so the consumer keeps its partitions while the loop is busy.
-    A handler beyond `handler_timeout` is cancelled. It may ignore this, and still run.
+    A handler beyond `handler_timeout` is cancelled. It may ignore the cancellation and still run.
     If other code cancels a task that a handler awaits, the handler fails (AwaitedWasCancelled).
     A handler that blocks the loop blocks all others. After it has timed out, the consumer waits for
     a further `handler_timeout` (at least 10 s). If no other handler has begun by then, the consumer

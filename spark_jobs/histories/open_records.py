@@ -1,6 +1,6 @@
 """The table of records that earlier audits left open, with their ends.
-An audit reads a row only in these cases: its review is due, it shares an id with a new record or
-with another row that is read, or a new record or end names it.
+An audit reads a row if its review is due, or if a new record or end names it. It also reads
+all rows that share an id with a new record or with a row that it reads.
 """
 
 from typing import Final, NamedTuple

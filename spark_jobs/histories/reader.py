@@ -360,7 +360,7 @@ def _by_partition(records: DataFrame) -> Counter[int]:
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Records that are read now and judged by a later audit, when all possible ends are read."""
+    """Records that are read now. A later audit judges them, when it has read all possible ends."""
 
     requests: DataFrame
     """REQUESTS."""

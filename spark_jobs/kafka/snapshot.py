@@ -363,8 +363,8 @@ def with_earlier_policies(
 
 def first_timestamps(broker: Broker, starts: Mapping[Place, int]) -> dict[Place, int]:
     """Return the broker's time of the first committed record from these offsets on.
-    Records before these offsets are older than this time. If the first record has a producer's
-    own timestamp, which proves nothing, the partition is left out.
+    Records before these offsets are older than this time. A producer's own
+    timestamp proves nothing. If the first record has one, the partition is left out.
     """
     found = {}
     for place, message in broker.first_messages(starts).items():
@@ -475,7 +475,7 @@ def take_snapshot(
     If a transaction stays open for `wait_s` (SETTLED_WITHIN_S), its partition is read only up to
     this transaction.
     Raises `RangeRefused` if no record is selected. Raises `IngressGrew` if partitions were added
-    since step 1, because ends of records in the new partitions would seem to have no record.
+    since step 1. Otherwise the ends of their records would seem to have no record.
     """
     wait_s = SETTLED_WITHIN_S if wait_s is None else wait_s
     own, partitions = state.own, broker.topics()

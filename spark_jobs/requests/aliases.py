@@ -28,7 +28,7 @@ Check = tuple[str, str]
 
 
 class Piece(NamedTuple):
-    """A header to add (none if `name` is None), and error codes, if `holds` (SQL) is true."""
+    """A header and error codes. They apply if `holds` (SQL) is true. No `name`: no header."""
 
     holds: str
     name: str | None

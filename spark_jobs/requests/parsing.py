@@ -186,8 +186,8 @@ def _is_allowed(topic: str) -> str:
 
 def _target_code(topic: str, is_served: str) -> str:
     """Return SQL of the reason why a topic cannot be a target. `topic` is null if none is named.
-    `is_served`: null, unless the proxy names the topic after a consumer group. Then: whether the
-    group is allowed. A topic named after a group is reserved only if it matches the policy's
+    `is_served`: if the proxy names the topic after a consumer group, whether the group is
+    allowed; otherwise null. A topic named after a group is reserved only if it matches the policy's
     `marks`.
     """
     is_reserved = f"""

@@ -48,7 +48,7 @@ STYLE: Final[dict[Any, Any]] = {
 }
 ONLY_IN_FILES: Final = re.compile(r"<metadata>.*?</metadata>|(?<=<g) id=\"[^\"]*\"", re.DOTALL)
 DECIMALS: Final = re.compile(r"(\d+\.\d\d)\d+(?![\d<])")
-"""Matches the third and later decimals of coordinates, which nobody can see, but not of labels."""
+"""Matches the invisible digits of coordinates: the third and later decimals. Labels keep theirs."""
 
 
 class Width(NamedTuple):

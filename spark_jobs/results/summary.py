@@ -27,7 +27,7 @@ EXACTNESS: Final = 10_000
 _FIGURES: Final = ("records", "ranked[0] AS p50_ms", "ranked[1] AS p99_ms", "max_ms")
 _GROUPS: Final = ("has_arrived", "target", "step")
 _OF_ARRIVED, _OF_TARGETS, _OF_STEPS = 0b011, 0b101, 0b110
-"""Spark's numbers for the grouping sets. Each 1 is a column of _GROUPS that the set leaves out."""
+"""Spark's numbers for the grouping sets. A bit is 1 if the set leaves out its column of _GROUPS."""
 
 
 class Figures(NamedTuple):
@@ -223,7 +223,7 @@ AUDITS: Final[Schema] = {
 }
 """A row for each audit.
 `audit`: its name. Names sort by time. `at_ms`: the audited instant. `until_ms`: all records up to
-this time are judged. `goes_on_from`: the audit that this one continues, null if it read all
+this time are judged. `goes_on_from`: the audit that it continues, null if it read all
 records. `result`: as in `summary.json`, or PORTION. `read`: the progress. `open_version`: the
 version of the table `open`. If options limited the audit, `read` and `open_version` are null, and
 no audit continues it. `summary`, `repeat_inputs`: the texts of the files. `report`: the page.
@@ -337,7 +337,7 @@ def row_of(
 
 
 def gone_on_from(read: ReadSoFar, open_version: int) -> dict[str, Any]:
-    """Return the columns of AUDITS by which another audit can continue."""
+    """Return the columns of AUDITS that the next audit needs to continue this audit."""
     return {"read": json.dumps(read.to_json()), "open_version": open_version}
 
 

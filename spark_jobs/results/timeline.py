@@ -30,8 +30,8 @@ TIMES: Final = {
 }
 """SQL of the times of a record, epoch ms.
 `due`: the due of a delivered record. A record is pending from `written` to `ended`. A pending
-record has no `ended`. A record whose end cannot be seen has neither. `wrong`: when a violation was
-due, or when its end was written.
+record has no `ended`. If its end cannot be seen, a record has no `written` and no `ended`.
+`wrong`: when a violation was due, or when its end was written.
 """
 _COUNTED: Final = ("+", "-", "-due")
 """Names of events: a record is written, ends without delivery, or is delivered. Violations are

@@ -179,7 +179,7 @@ KEEPS_NO_RECORDS: Final = {
     for cache in ("cache", "fetchedData.cache")
     for time in ("timeout", "evictorThreadRunInterval")
 }
-"""By default, Spark's Kafka reader keeps records for five minutes. Large ones may fill memory."""
+"""By default, Spark's Kafka reader keeps records for five minutes. They may fill the memory."""
 QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -114,7 +114,7 @@ def amended(verdicts: DataFrame, wrong: Sequence[DataFrame], materialise: Materi
 
 def _ignored(checks: DataFrame, sighted: DataFrame) -> DataFrame:
     """Return records that fired after the proxy had read the next record with their id.
-    It had read the next record if that record, or any record at a later offset, had ended.
+    The proxy had read the next record if this next record or a record behind it had ended.
     """
     ended = sighted.filter("ended_ms IS NOT NULL").selectExpr(
         "partition", "offset AS other", f"offset DIV {BLOCK} AS block", "ended_ms"

@@ -129,7 +129,7 @@ def wrong_checks(
     asked_for: DataFrame, topics: Collection[str], read: ReadCheckBacks
 ) -> list[DataFrame]:
     """Return place and `why_wrong` of half messages (ASKED_FOR) with a wrong check-back.
-    A check-back that fits no half message with its id is reported for the last one of that id.
+    If a check-back fits no half message with its id, the last half message with this id is wrong.
     """
     if not topics:
         return []
@@ -271,7 +271,7 @@ KNOWS_ALL: Final = """
 NOT settled_only AND max(known_from) OVER (PARTITION BY scope) = 0 AS knows_all
 """
 """SQL: whether the whole ingress is known.
-With `settled_only` it never is known, because then other topics are read further than the ingress.
+With `settled_only` it is never known, because the audit then reads other topics further.
 """
 
 
@@ -349,7 +349,7 @@ class _Apart(NamedTuple):
 
 def _apart(first: DataFrame, columns: Sequence[str], materialise: Materialise) -> _Apart:
     """Separate the records whose verdicts need other records.
-    The open records that they name go with them.
+    Open records that these records name go with them.
     """
     alone, asked = first.filter("NOT needs_others"), first.filter("needs_others")
     naming = "names_another"

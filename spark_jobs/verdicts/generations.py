@@ -30,16 +30,16 @@ from spark_jobs.verdicts.rules import EITHER, NAMES_ONE, in_steps
 from spark_jobs.verdicts.verdict_names import NOT_DONE, PENDING, VIOLATIONS
 
 # The records of an id in a partition form *generations* (docs/guide.md#cancel-and-replace):
-# - A generation begins with an *opener*, which ends the previous generation's pending record.
-# - A producer's records, half messages and cancels with an id are openers. A recall is an opener if
+# - An *opener* begins a generation. It ends the pending record of the previous generation.
+# - Openers are a producer's records, half messages and cancels with an id. A recall is an opener if
 #   it names the pending record.
-# - If a record has no id, the offset at which it was first written serves as its id.
+# - A record without an id gets an id from the audit: the offset at which it was first written.
 # - A commit or rollback decides the half message that opened its generation.
-# - A successor belongs to the generation of its predecessor. If another opener was written while
-#   the predecessor was in mid-hop, the successor is *overtaken*: it ends when it is read.
-# - A purge ends a pending record as an opener would. If a purge and an opener were written in
-#   mid-hop, the outcome may name either.
-# - A move belongs to the generation of the record that it replaces, unless it came too late.
+# - A successor has the generation of its predecessor. The successor is *overtaken* if another
+#   opener was written while the predecessor was in mid-hop. An overtaken record ends when read.
+# - A purge ends a pending record, too. If a purge and an opener were written in mid-hop, the
+#   outcome may name either record.
+# - A move has the generation of the record that it replaces, unless the move came too late.
 
 OPENER: Final = "struct<offset:bigint,kind:string,timestamp_ms:bigint>"
 GENERATION: Final = {
@@ -64,7 +64,7 @@ record ended it. `is_seen`: whether the audit would see the outcome of the named
 
 def _previous(what: str, order: str = "ASC") -> str:
     """Return SQL of the last non-null `what` in earlier records with the same subject.
-    With the order `DESC`, return the first one in later records.
+    With the order `DESC`, return the first non-null `what` in later records.
     """
     alone = "IF(subject IS NULL, offset, NULL)"
     return (
@@ -106,8 +106,8 @@ IF(outcome.end = 'replaced' AND prev_opener.kind = 'recall'
   AND prev_of_id.offset > request.hop_from, prev_of_id, prev_opener)
 """
 """The last opener that was written in mid-hop. If the record's outcome is `replaced`, a recall
-of the replacing record does not count. In older versions of the proxy the recall counted, and the
-outcome is `cancelled`.
+of the replacing record does not count. Older versions of the proxy counted the recall,
+and wrote the outcome `cancelled`.
 """
 STEPS: Final = (
     {

@@ -71,9 +71,9 @@ HOPS: Final = {
     "first_ms": ("bigint", "greatest(first_ms, moved_ms, request.known_first_ms)"),
 }
 """Columns of a record with a successor (up to `changed_in`), and columns of a successor.
-`successors`: the number of successors. `successor`: the offset of the first one. `went_on_ms`: the
-earliest time at which the first one was written. `keeps_due`: whether the first one has the same
-due. `changed_in`: the parts of the request that differ. `came_from`: the outcome of the
+`successors`: their number. `successor`: the offset of the first successor. `went_on_ms`: the
+earliest time at which the first successor was written. `keeps_due`: whether it has the same due.
+`changed_in`: the parts of the request that differ. `came_from`: the outcome of the
 predecessor, or `moved` for a move that replaced the predecessor. `from_offset`: the predecessor's
 offset (the half message's, if `hop_from` names its commit). `first_ms`: the earliest possible
 delivery of the first record of the hops, or of the last move.

@@ -475,8 +475,8 @@ coalesce(CASE
 END, false)
 """
 """Whether the ingress log allows this outcome for this record.
-If the record's predecessor is unknown, `cancelled` and `replaced` are allowed: a record that
-is unknown, too, may have ended this one in mid-hop.
+If the record's predecessor is unknown, `cancelled` and `replaced` are allowed, because
+another unknown record may have ended this record in mid-hop.
 """
 _SUPERSEDING: Final = sentence(
     f"the next record with its id is a {{{_SUPERSEDED_BY}.kind}}"
