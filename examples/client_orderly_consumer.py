@@ -19,10 +19,10 @@ left = [f"{key}: {step}" for key, step in STEPS]
 
 
 def book(record: Received) -> None:
-    """Handle a record. An exception brings it again, before later records of its key."""
+    """Handle a record. After an exception it comes again, before later records of its key."""
     step = marked.get((record.value or b"").decode())
     if step is None:
-        return  # left by somebody else
+        return  # a record of another program
     if step == "paid" and record.attempt < 2:
         raise ConnectionError("the bank does not answer")
     what = f"{(record.key or b'').decode()}: {step}"

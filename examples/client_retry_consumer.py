@@ -18,10 +18,10 @@ expected = {"fine": 0, "fails at first": 1, "hopeless": 0}
 
 
 def bill(record: Received) -> None:
-    """Handle a record. An exception brings the record again later."""
+    """Handle a record. After an exception the record comes again later."""
     value = (record.value or b"").decode()
     if value not in expected:
-        return  # left by somebody else
+        return  # a record of another program
     print(f"{record.original}: {value!r}, failed {record.attempt} times before")
     if record.attempt == expected[value]:
         del expected[value]

@@ -40,7 +40,7 @@ def pay_and_crash(half: HalfMessage) -> State:
     raise SystemError("out of power")
 
 
-topic = f"orders.checks-{uuid.uuid4().hex[:8]}"  # in a program of yours: one name for all
+topic = f"orders.checks-{uuid.uuid4().hex[:8]}"  # your program needs a fixed name
 with (
     Arrivals("orders") as arrivals,
     TransactionalDelayProducer({"bootstrap.servers": BOOTSTRAP}, Listener(), topic) as producer,

@@ -41,7 +41,7 @@ SETTINGS = {
     "DELAY_PROXY_LOG__FORMAT": "console",
 }
 TARGETS = (ORDERS, BILLS, REMINDERS, CHECKS, RETRY, GIVEN_UP)
-WRITING = {"partitioner": "murmur2_random"}  # the commands look for an id where Java puts it
+WRITING = {"partitioner": "murmur2_random"}  # the commands expect ids in Java's partitions
 READING = {"group.id": "demo", "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
 STAMPED = {"message.timestamp.type": "LogAppendTime"}
 BAD = {  # requests, by the reason that their dead letters must give
@@ -100,7 +100,7 @@ class Topics:
         """Read the records that arrive within this time."""
         for message in self._consumer.consume(1_000, seconds):
             if message.error() is not None:
-                continue  # the next look tells
+                continue  # `read_until` reads again
             if message.topic() == CHECKS:
                 self.check_backs += 1
             else:

@@ -1,7 +1,7 @@
-"""Code that one plain record runs through: `python -m tools.journey`. One record with `timer-delay:
-2s` passes the pipeline of a worker, with a stand-in broker and the real store of the default kind.
-The report counts three things: the product's files in which code runs, the lines of these files,
-and the calls in the turn that delivers the record. The partition's takeover is not included."""
+"""Size of the code that one plain record runs through: `python -m tools.journey`. A record with
+`timer-delay: 2s` passes a worker's pipeline, with a stand-in broker and a real store. The report
+counts the product's files in which code runs, and the lines of these files. It also counts the
+calls in the turn that delivers the record. It leaves out the takeover of the partition."""
 
 import sys
 from collections import Counter

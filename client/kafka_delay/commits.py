@@ -151,7 +151,7 @@ class Backlog:
         }
 
     def positions(self) -> list[Place]:
-        """Return the offsets to commit, for partitions where they have changed."""
+        """Return the offsets to commit. Partitions with unchanged offsets are left out."""
         return [
             Place(*partition, progress.end)
             for partition, progress in self.partitions.items()

@@ -159,7 +159,7 @@ class RetryConsumer(_Consumer[Handler]):
       `auto.offset.reset=latest` and `isolation.level=read_uncommitted` are refused.
     - `producer_config`: more settings for the producer of retry requests. `transactional.id`, and
       `acks` other than `all`, are refused.
-    - `group`: the consumer group. It names the topics `retry.<group>` and `dlq.<group>`, which are
+    - `group`: the consumer group. Its topics are `retry.<group>` and `dlq.<group>`. They are
       created if they are missing.
     - `topics`: names, or regular expressions that begin with `^`.
     - `handler`: a function that takes a Received. It must be thread-safe.

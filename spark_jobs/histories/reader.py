@@ -95,7 +95,7 @@ class ReadSoFar:
     lost: Numbers = field(default_factory=dict)
     """Latest time (epoch ms) of records that were deleted unread, by topic and partition."""
     judged: Numbers | None = None
-    """By partition, the first offset that a portion has read and no audit has judged.
+    """By partition, the first offset that was read in a portion and is not judged yet.
     None if no portion waits for its verdicts.
     """
     version: Literal[8] = 8

@@ -23,7 +23,7 @@ LARGE_BYTES: Final = 32_000_000
 PART_BYTES: Final = 1_000_000
 """A larger key, value or header of a large record is replaced by its hash."""
 MOST_LARGE: Final = 50
-"""More large records would take too long: Spark reads the ranges between them one by one."""
+"""More would take too long, because Spark reads the ranges between them one by one."""
 Row = Mapping[str, Any]
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -128,7 +128,7 @@ COMMITTED: Final = {
 }
 """Settings of Spark's reader.
 If a range ends with a transaction's marker, the reader asks for one record more. By default the
-broker then waits up to 500 ms for such a record. Before each poll Spark asks the broker twice for
+broker then waits up to 500 ms for this record. Before each poll Spark asks the broker twice for
 the end of the log. To save polls, each poll returns up to 10,000 records instead of 500.
 """
 

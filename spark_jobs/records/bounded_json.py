@@ -21,8 +21,8 @@ class JsonRefused(ValueError):
 
 def read_json(text: str | bytes | None, kind: type[T]) -> T:
     """Return the object or list in the text. Raises JsonRefused.
-    It refuses texts over 1 MiB, nesting deeper than 32, bytes that are not UTF-8, NaN, Infinity,
-    whole numbers over 64 bits, a name twice in an object, and a value of another kind.
+    Refuse texts over 1 MiB, nesting deeper than 32, and bytes that are not UTF-8. Refuse NaN,
+    Infinity, whole numbers over 64 bits, a repeated name in an object, and values of another kind.
     """
     if text is None or len(text) > MOST_BYTES:
         raise JsonRefused(f"it has no text, or more than {MOST_BYTES} bytes")

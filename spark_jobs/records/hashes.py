@@ -67,8 +67,8 @@ def _xor_shifted(number: str, bits: int) -> str:
     return f"({number} ^ shiftrightunsigned({number}, {bits}))"
 
 
-# Fingerprints (64 bits of xxHash) of all parts that must arrive unchanged. xxhash64 skips nulls, so
-# a flag that says whether the part is null is hashed, too.
+# Fingerprints (64 bits of xxHash) of all parts that must arrive unchanged. xxhash64 skips nulls. So
+# a flag is hashed, too: whether the part is null.
 
 FINGERPRINTS: Final[Schema] = {
     "key_hash": "bigint",

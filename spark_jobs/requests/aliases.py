@@ -146,7 +146,7 @@ def _karafka() -> tuple[Piece, ...]:
 
 def _rocketmq() -> tuple[Piece, ...]:
     """Return a delete, or a time with an id.
-    The first of these times is chosen: level, seconds, milliseconds, instant. The instant that
+    The first of several times counts: level, seconds, milliseconds, instant. The instant that
     cloud services write must agree with it.
     """
     level, is_delete = _number("DELAY", SIGNED), "has(TIMER_DEL_UNIQKEY)"

@@ -88,7 +88,7 @@ def location(text: str | Path) -> Location:
 INTERMEDIATE: Final = ".intermediate"
 OURS: Final = "audit_"
 LEFT_OVER_S: Final = 2 * 86_400
-"""Older intermediate tables are deleted. A running audit never pauses its writing for so long."""
+"""Older intermediate tables are deleted. A running audit never stops writing for this time."""
 
 Materialise: TypeAlias = Callable[[DataFrame], DataFrame]
 """Computes a frame immediately. Frames made from the result do not repeat its steps."""

@@ -100,7 +100,7 @@ def _wrapped(program: Path, cache: Path) -> Path:
     wrapper = home / "bin" / "java"
     if not os.access(wrapper, os.X_OK) or wrapper.read_text("utf-8") != script:
         wrapper.parent.mkdir(parents=True, exist_ok=True)
-        # Another job may start now. It must find the old file or the new one, never a part of it.
+        # Another job may start now. It must find the old file or the complete new file.
         number, name = tempfile.mkstemp(dir=wrapper.parent, prefix=".java-", text=True)
         with os.fdopen(number, "w", encoding="utf-8") as arriving:
             arriving.write(script)

@@ -129,7 +129,7 @@ def wrong_checks(
     asked_for: DataFrame, topics: Collection[str], read: ReadCheckBacks
 ) -> list[DataFrame]:
     """Return place and `why_wrong` of half messages (ASKED_FOR) with a wrong check-back.
-    If a check-back fits no half message with its id, the last half message with this id is wrong.
+    If a check-back fits no half message with its id, the last half message of this id is returned.
     """
     if not topics:
         return []

@@ -222,7 +222,7 @@ def without_generations(histories: DataFrame) -> DataFrame:
 # The next audit gets the records that are not done. A record that the proxy has read is done once
 # its verdict is neither pending nor overdue. Any further end is then a violation. If the proxy has
 # not read a record, its settings are not known yet. So only its ends are kept, and a later audit
-# reads it again. Purges are kept, too, and records that affect an open record with the same id.
+# reads it again. The audit also keeps purges, and records that affect an open record of their id.
 
 MOST_ENDS: Final = 2
 """At most this many ends of each kind are kept, because two are a violation already."""

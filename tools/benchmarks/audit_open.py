@@ -2,7 +2,7 @@
 
 `python -m tools.benchmarks.audit_open [open] [new]` takes the number of open records and the number
 of new records, for example 50000000 100000. The open records are written straight into the audit's
-table of open records. Their dues spread over fifty days, and a tenth of them have ids. Then new
+table of open records. Their dues spread over fifty days. Every tenth record has an id. Then new
 records are written to the topics, and the audit is continued. This happens several times in one
 Spark session, because `audit --follow` also keeps one session."""
 

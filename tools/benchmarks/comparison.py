@@ -4,7 +4,7 @@ Machines of the same kind differ in speed by half, so rates are never compared. 
 compared. Ratios within a run are compared if the relay's rates of both runs differ by at most the
 factor SAME_PACE. Times also need the same kind of machine and the same options. A change counts
 as better or worse if it is larger than 5 %, and larger than the spread of the rounds in each run.
-For a figure without a spread, it must exceed NOISE.
+If a figure has no spread, the change must exceed NOISE.
 """
 
 import json

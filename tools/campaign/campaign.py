@@ -74,8 +74,8 @@ def drawn_chunk(
 ) -> Chunk:
     """Play each history (random requests and events) twice: as a clean run, and as a twin with one
     planted fault. Faults that were planted least often come first. Without operators, there are
-    only clean runs. A twin is left out if its records end otherwise than in the clean run already
-    before the fault is planted. This can happen, because a twin's partitions have other numbers.
+    only clean runs. A twin is left out if its records end otherwise than in the clean run even
+    without the fault. This can happen, because a twin's partitions have other numbers.
     A partition's number decides in which turns the proxy skips its shard."""
     clean, faulty = [], []
     for number in numbers:
@@ -185,7 +185,7 @@ def _check_faulty(
 
 def _wrong(faulty: Faulty, mode: str, before: Verdicts, after: Verdicts) -> Iterable[Wrong]:
     """Yield the wrong verdicts of the audit. If the mode cannot see the fault, the audit need not
-    report it. But then it must not report another violation."""
+    report it. But then the audit must not report another violation."""
     expected = _allowed(faulty.planted.expected, mode)
     sides = _allowed(faulty.planted.sides, mode)
     is_unseen = mode in faulty.operator.unseen_in

@@ -80,8 +80,8 @@ def _verdict_without(said: Said, number: int) -> str:
 def _rules(
     chunk: Chunk, at_hand: Mapping[str, Prepared], whole: Laid, folder: Path, keep: Materialise
 ) -> list[RuleOff]:
-    """Return the result without each rule. One audit notes all rules that match a record. From this
-    list follows the verdict that the record would get without one of the rules."""
+    """Return the result without each rule. One audit notes all rules that match a record. This
+    list gives the verdict that the record would get without one of the rules."""
     with patch.object(evaluation, "RULING", _ruling_with_all()):
         full = {sight: one.judged(keep) for sight, one in at_hand.items()}
         full |= {mode: judged(whole, mode, folder / mode) for mode in CHAINS}

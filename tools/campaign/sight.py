@@ -127,7 +127,7 @@ def _open(*topics: str, since: int = LAST) -> Sight:
 
 
 STOOD: Final = LAST - 1
-"""The judged moment, in views in which the proxy works on after the audit has read its position."""
+"""The judged moment, if the proxy works on after the audit has read the proxy's position."""
 
 
 def _behind() -> Sight:

@@ -31,7 +31,7 @@ class GoProgram:
     main: Path | None = None
     """Go source of the program, if the module's own is not used. Then `package` is `.`."""
     newer: tuple[str, ...] = ()
-    """`module version` of dependencies that are taken newer, so that programs share their build."""
+    """`module version` of dependencies to raise, so that programs share a build."""
 
 
 def build(program: GoProgram, target: Path) -> None:
@@ -52,9 +52,9 @@ def build(program: GoProgram, target: Path) -> None:
 
 
 def around(program: GoProgram, own: str) -> str:
-    """Return a go.mod that builds the program. `own` is the go.mod of the program's module. If it
-    replaces modules by its own folders (Kubernetes: staging), another module cannot see these
-    folders. So the go.mod names the published modules instead: v0.X.Y for Kubernetes vX.Y."""
+    """Return a go.mod that builds the program. `own` is the go.mod of the program's module. If
+    `own` replaces modules by folders (Kubernetes: staging), another module cannot see these
+    folders. So the result names the published modules: v0.X.Y for Kubernetes vX.Y."""
     published = re.sub(r"^v\d+", "v0", program.version)
     parts = re.findall(r"^\s*(?:replace )?(\S+) => \./staging/", own, re.MULTILINE)
     lines = ["module local/built", "go 1.24.0", f"require {program.module} {program.version}"]

@@ -39,7 +39,7 @@ def pods(api: Api) -> str:
 
 
 def _pods(release: Release) -> Iterator[Document]:
-    """Yield pods as the controllers make them. Those of a StatefulSet have claims for missing
+    """Yield pods as the controllers make them. Pods of a StatefulSet have claims for missing
     volumes."""
     for number, (kind, spec) in enumerate(release.pod_specs()):
         if kind == "StatefulSet":

@@ -73,6 +73,6 @@ def _built(program: GoProgram) -> Path:
 def _sentence(*names: str) -> str:
     packages = [DEBIAN[name] for name in names if name in DEBIAN]
     return (
-        f"Not on the PATH: {', '.join(names)}. With Go, what else is missing is built. "
+        f"Not on the PATH: {', '.join(names)}. With Go, this command builds the others. "
         f"Debian: apt install {' '.join(packages)}"
     )

@@ -71,7 +71,7 @@ class Trial:
         self._tell(
             f"upgrade to 3 replicas, another setting and version {LATER} of the chart: "
             f"{self._hook_ran(2)}; then {count} objects, as rendered; the same StatefulSet with "
-            "another checksum of the settings, and all that may not change unchanged"
+            "another checksum of the settings, and no change of a field that must not change"
         )
 
     def _refuse_another_volume(self) -> None:
@@ -107,7 +107,7 @@ class Trial:
     def _uninstall(self) -> None:
         self._helm.uninstall()
         self._is_empty()
-        self._tell("uninstall: nothing is left (claims were never made, since no pod was)")
+        self._tell("uninstall: nothing is left (there were no claims, because there was no pod)")
 
     def _install_everything(self) -> None:
         self._helm.install(EVERYTHING)

@@ -41,7 +41,7 @@ def run(
     scale: Annotated[float, typer.Option(help="Factor for all sizes, such as 0.01.")] = 1,
     output: Annotated[
         Path | None,
-        typer.Option(help="Add the figures to this JSON file. It keeps those of other scenarios."),
+        typer.Option(help="Add the figures to this JSON file. It keeps other scenarios."),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw memory and lateness into this .svg or .png file.")

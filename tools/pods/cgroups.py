@@ -16,7 +16,7 @@ NEEDED: Final = {"cpu", "cpuacct", "cpuset", "devices", "freezer", "memory", "pi
 CONTROLLERS: Final = {*NEEDED, "blkio", "hugetlb", "net_cls", "net_prio", "perf_event", "rdma"}
 PROCESSES: Final = "cgroup.procs"
 CPU_SHARES: Final = 16 * 1024
-"""Share of the processors, for some 16 busy processes. Without it the group counts as one."""
+"""Share of the processors for about 16 busy processes. By default a group counts as one process."""
 END_WITHIN_S: Final = 30
 LOOK_EVERY_S: Final = 0.1
 

@@ -38,7 +38,7 @@ SYSCTLS: Final = {
     "vm/overcommit_memory": 1,
     "vm/panic_on_oom": 0,
 }
-"""Values that the kubelet insists on. It is shown files with them. The machine keeps its own."""
+"""Values that the kubelet insists on. It sees files with them. The machine keeps its own."""
 
 
 @dataclass(frozen=True, slots=True)

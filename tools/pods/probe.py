@@ -1,6 +1,6 @@
-"""Program of a pod that looks which addresses it reaches, one after the other.
+"""Program of a pod that tests which addresses the pod reaches, one after the other.
 
-Arguments: `open` or `closed` for what is expected, then `host:port`. A new pod's rules may take a
+Arguments: the expected result (`open` or `closed`), then `host:port`. A new pod's rules may take a
 moment, so each address has some time to become as expected."""
 
 import socket

@@ -9,8 +9,8 @@ import numpy as np
 
 MILLION: Final = 1_000_000
 STRAIGHT: Final = 1.15
-"""Between two measured numbers of records, a further record may take at most this multiple of the
-time that the fitted line gives it."""
+"""In each step, a further record may take at most this multiple of its time on the fitted line. A
+step leads from one measured number of records to the next."""
 
 Point = tuple[int, float]
 """Number of records, and the seconds that their audit took."""

@@ -6,7 +6,7 @@ three questions. Is lateness larger than the excess of records explains? Are sho
 equally late? How long does recovery take? `make overload` is a different tool: it judges faults and
 memory under other loads beyond capacity.
 
-Delays are random, up to 5 seconds. A fifth of them is shorter than a second. Records with longer
+Delays are random, up to 5 seconds. A fifth is shorter than a second. Records with longer
 delays are stored before their due. With delays up to 30 seconds, hardly any delay would be short,
 and most records would be due after the overload."""
 

@@ -20,8 +20,8 @@ PEEK_ENTRIES = 2_000
 
 
 class Ended(NamedTuple):
-    """Records that ended in one step. `taken_back` of them were cancelled. `is_all` says that no
-    further record is due."""
+    """Records that ended in one step. `taken_back` counts the cancelled records. `is_all` says that
+    no further record is due."""
 
     delivered: int
     taken_back: int

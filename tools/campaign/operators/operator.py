@@ -126,9 +126,9 @@ class Planting:
         return roll_ms
 
     def read_ms(self, one: Ended) -> int | None:
-        """Return a time at which the proxy had read the record: the time of the earliest end of
-        this record and of all later records in its partition. Return None if no record has an
-        end."""
+        """Return a time at which the proxy had read the record: the earliest end of
+        this record or of a later record in its partition. Return None if none of these records has
+        an end."""
         ends = [
             end.timestamp_ms
             for other in self.records
@@ -173,8 +173,8 @@ class Planting:
 
     def deliver(self, one: Ended, at_ms: int | None = None, due_ms: int | None = None) -> Held:
         """Deliver an undelivered ingress record as the proxy would. If `at_ms` is None, deliver it
-        after the proxy read it. An earlier delivery would prove that all earlier records were read
-        by then."""
+        after the proxy read it. An earlier delivery would prove that the proxy had read all earlier
+        records by then."""
         asked, due = one.record, one.due_ms if due_ms is None else due_ms
         topic = asked.text("timer-topic") or ""
         could_ms = max(due, asked.timestamp_ms, self.read_ms(one) or 0)
