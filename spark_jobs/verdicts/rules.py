@@ -128,7 +128,7 @@ CLOCK_MS: Final = 5_000
 
 
 def delivered_after(delivered_ms: str, wanted_ms: str, read_ms: str) -> str:
-    """Return SQL: whether a record was pending at `read_ms`, and was delivered nevertheless.
+    """Return SQL: whether a record was pending at `read_ms`, and was delivered all the same.
     `read_ms`: when the proxy read another record that ends this one. `wanted_ms`: the earliest
     delivery of this record.
     """

@@ -107,7 +107,7 @@ class Trial:
     def _uninstall(self) -> None:
         self._helm.uninstall()
         self._is_empty()
-        self._tell("uninstall: nothing is left (there were no claims, because there was no pod)")
+        self._tell("uninstall: nothing is left (claims were never made, because no pod was made)")
 
     def _install_everything(self) -> None:
         self._helm.install(EVERYTHING)
