@@ -219,7 +219,7 @@ class DueHistogram:
             self._counts[0] += entries
 
     def whole(self) -> list[int]:
-        """Return the counts rounded so that their sum is right."""
+        """Return the counts rounded to integers, with the same sum."""
         sums = np.rint(np.cumsum(self._counts)).astype(np.int64)
         counts: list[int] = np.diff(sums, prepend=0).tolist()
         return counts

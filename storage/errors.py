@@ -78,7 +78,7 @@ def why_and_remedy(folder: Path, cause: OSError) -> tuple[str, str]:
 
 
 def free_inodes(folder: Path) -> int | None:
-    """Return the number of free inodes, or None if the file system has no limit or no answer."""
+    """Return the number of free inodes, or None if the file system has no limit or does not say."""
     for place in (folder, *folder.absolute().parents):
         with suppress(OSError):
             found = os.statvfs(place)

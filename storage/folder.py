@@ -233,7 +233,7 @@ class _Section:
 class DamageGuard:
     """A guard that writes damage to a file. The next opening then puts the folder aside.
 
-    After a failed read the counts may be older than the watermark. Then they are not written."""
+    After a failed read the counts may be older than the watermark, so `flush` refuses to write."""
 
     def __init__(self, folder: Path, files: Files) -> None:
         self.reading, self.writing = _Section(self._read_failed), _Section(self._write_failed)

@@ -218,7 +218,7 @@ class DueIndex:
 NONE_MS = 2**63 - 1
 ALL_BYTES = 2**63
 NEAR_MS = 1_000
-"""Entries that fire before the horizon are tuples. The horizon is 1 to 2 times NEAR_MS ahead."""
+"""Entries before the horizon are tuples. The horizon is 1 to 2 s after the latest look-up time."""
 ENTRY_BYTES = 300
 """Approximate memory of an entry, without its body."""
 
@@ -227,7 +227,7 @@ class Memtable:
     """Entries not yet on disk. Beyond the horizon they are columns, which take half the memory."""
 
     def __init__(self, numbers: TargetNumbers, scanned_ms: int, phase_ms: int = 0) -> None:
-        """Create an empty memtable. `phase_ms` spreads the times at which stores move horizons."""
+        """Create an empty memtable. `phase_ms` makes stores advance horizons at different times."""
         self.first_offset: int | None = None
         self.last_offset = -1
         self.counts = no_counts(numbers)

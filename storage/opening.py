@@ -1,4 +1,4 @@
-"""Opening a store's folder, and checking it offline."""
+"""Opens the folder of a store, and checks a folder offline."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,11 +32,11 @@ def open_store(
     rebuild: bool = False,
     files: Files | None = None,
 ) -> TieredStore:
-    """Open or create the store. The store's `report` tells how its folder was found.
+    """Open or create the store. Its `report` says if the folder was new, reopened or put aside.
 
     The caller then ingests [store.covered, committed.next_offset) again. A folder that is damaged
-    or ahead of the broker is put aside. A folder of another kind or with other options raises
-    StoreMismatch. With `rebuild` it is put aside, too. Raises StoreLocked, StorageFull."""
+    or ahead of the broker's commit is put aside. A folder of another kind or with other options is
+    put aside if `rebuild`, else raises StoreMismatch. Raises StoreLocked, StorageFull."""
     opening = Opening(folder, kind, committed, options or Options(), files or Files())
     open_tier, _ = _kind(kind)
     try:

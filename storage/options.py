@@ -82,7 +82,7 @@ class IdOptions:
     replayed_offsets: int = 65_536
     """The memtable is written if a restart would read this many ingress offsets again."""
     few_ids: int = 32
-    """New ids are stored as arrays if one call brings at least this many."""
+    """`put_if_new` stores its ids as arrays if one call has at least this many."""
     write_entries: int = 4_096
     """Ids converted to columns in one step."""
     merge_entries: int = 8_192

@@ -60,7 +60,7 @@ class EntriesRead(NamedTuple):
 
 
 class RocksDatabase:
-    """A RocksDB without a write-ahead log. It writes rows and their checkpoint together."""
+    """A RocksDB without a write-ahead log. `write` puts rows and their checkpoint in one batch."""
 
     def __init__(self, folder: Path, persist_offsets: int = 2**62, *, is_read_only: bool = False):
         self._path = folder / ROCKS
@@ -121,7 +121,7 @@ class RocksDatabase:
         return int(_KEY.unpack(cast(bytes, last))[0])
 
     def write(self, entries: Sequence[Entry], checkpoint: Checkpoint) -> None:
-        """Add sorted entries, delete ended ones, replace the checkpoint. On OSError do nothing."""
+        """Add sorted entries, delete ended ones, replace the checkpoint. An OSError undoes all."""
         batch = WriteBatch(raw_mode=True)
         if checkpoint.watermark_ms >= 0:
             batch.delete_range(FIRST_KEY, _beyond(checkpoint.watermark_ms, checkpoint.cursor))
@@ -133,7 +133,7 @@ class RocksDatabase:
             self._db.write(batch, self._without_log)
         self.checkpoint = checkpoint
         if checkpoint.covered - self._persisted >= self._persist_offsets:
-            with suppress(OSError):  # the next batch tries again to persist this one
+            with suppress(OSError):  # the next `write` tries to persist again
                 self.persist(wait=False)
 
     def close(self) -> None:
@@ -257,7 +257,7 @@ MOST_PIECES = 4096
 
 
 class WrittenPieces:
-    """Firing times of written entries, as pieces. Above MOST_PIECES, all are joined in pairs."""
+    """Firing times of written entries, as pieces. Above MOST_PIECES, they are joined in pairs."""
 
     def __init__(self, pieces: Sequence[Piece] = ()) -> None:
         self._pieces = list(pieces)
@@ -293,7 +293,7 @@ class WrittenPieces:
 PEEK_ENTRIES = 4096
 STEP_ENTRIES = 2048
 MOST_ENTRIES = 4096
-"""A memtable holds at most this many entries. It is written in one step of about 15 ms."""
+"""Most entries of a memtable. The tier writes a memtable in one step of about 15 ms."""
 LOOKED_AT = 1024
 """Rows that one `scan` reads, in about 2 ms."""
 MOST_BYTES = 8 * 1024 * 1024
@@ -505,7 +505,7 @@ def look_into_rocksdb(folder: Path) -> Iterator[RocksReader]:
 
 
 def _opened_for_reading(folder: Path) -> RocksDatabase:
-    """Open the database. Retry, as the proxy may delete a file between listing and opening."""
+    """Open the database. Retry, because the proxy may delete a file that the opening needs."""
     for _ in range(LOOKS - 1):
         with suppress(StoreDamaged):
             return RocksDatabase(folder, is_read_only=True)

@@ -96,7 +96,7 @@ class Named(NamedTuple):
     offset: int = NOTHING
     """Ingress offset of the id's entry."""
     origin: int = NOTHING
-    """Ingress offset of the record to deliver: of the half message, if `offset` is its commit."""
+    """Ingress offset of the record to deliver. For a commit: the offset of its half message."""
     due_ms: int = NOTHING
     target: str = ""
     kind: int = 0
@@ -119,7 +119,7 @@ class Committed:
     next_offset: int
     """The next ingress offset to ingest."""
     distrusted: int = -1
-    """A folder that covers no higher offset is older than the watermark's reset: put aside."""
+    """A folder that covers no higher offset predates the watermark's reset, and is put aside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class OpenReport:
     state: str
     """`new`, `reopened` or `put aside`."""
     detail: str = ""
-    """Why it was put aside."""
+    """Why the folder was put aside."""
     aside: Path | None = None
 
 

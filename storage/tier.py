@@ -1,4 +1,4 @@
-"""The interface between a `TieredStore` and the disk tier of its kind."""
+"""The interface between a `TieredStore` and its disk tier."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -21,7 +21,7 @@ class Ledger:
     watermark_ms: int
     cursor: int
     counted: Key
-    """The watermark of the checkpoint. At the opening, `counts` has all entries beyond it."""
+    """The watermark of the checkpoint. At the opening, `counts` has all entries beyond this key."""
     floor: int
     """No entry at a lower offset was pending at the opening."""
     covered: int
@@ -46,7 +46,7 @@ class DiskTier(Protocol):
         """Return the first entries that fire by `until_ms`. The first may exceed `max_bytes`."""
 
     def next_fires_ms(self, until_ms: int) -> int | None:
-        """Return the earliest firing time. May return None if it is after `until_ms`."""
+        """Return the earliest firing time. May return None if that time is after `until_ms`."""
 
     def forget(self, ended: Key) -> None:
         """Remove entries at or below the new watermark from the counts."""
@@ -73,7 +73,7 @@ class DiskTier(Protocol):
         """Write a memtable, compact, and write a checkpoint for all offsets below `coverable()`.
 
         Yields the work of each step in entries. The memtable serves its entries until the last
-        step. An OSError undoes all steps. After the checkpoint it becomes StoreDamaged instead."""
+        step. An OSError undoes all steps. After the checkpoint, raises StoreDamaged instead."""
 
     def persist(self) -> None: ...
 

@@ -29,10 +29,10 @@ _key_of = itemgetter(0, 1)
 
 
 class TieredStore:
-    """The implementation of `Store` for all kinds, which differ in their disk tier.
+    """The implementation of `Store` for the kinds `wheel` and `rocksdb`, each with its own tier.
 
     A full memtable becomes immutable. It is written once the offsets of its entries are committed.
-    Entries that end earlier are never written."""
+    Entries that end before this write are never written."""
 
     def __init__(
         self,

@@ -49,8 +49,8 @@ NEVER_DECIDED: Final = Rejection(
 
 
 class IngestLimits(NamedTuple):
-    """Limits for records that are ingested together. In a replay (`is_replay`) they are ingested
-    again, so a committed transaction has already written their outcomes."""
+    """Limits for records that are ingested together. In a replay (`is_replay`) records are ingested
+    again. A committed transaction has already written the outcomes of these records."""
 
     now_ms: int
     max_records: int
@@ -60,8 +60,8 @@ class IngestLimits(NamedTuple):
 
 
 class Admission:
-    """Ingests the records of a shard that need more than a place in its store. `buffer` collects
-    the records that end at ingestion. The next transaction writes their ends."""
+    """Ingests the records of a shard that need more than a place in the store. `buffer` collects
+    the ends of records that end at ingestion. The next transaction writes these ends."""
 
     def __init__(
         self,
@@ -143,9 +143,9 @@ class Admission:
             self._ended.outcomes.append(outcome)
 
     def _move_rejected(self, message: Message, hop: RejectedHop) -> bool:
-        """Let a rejected move replace its entry, so that the record ends with the move. Return
-        False if the move has missed. The policy at `hop_from` accepted the entry, so this policy
-        can read the move's target. The policy may be forgotten once the entry has ended."""
+        """Let a rejected move replace its entry. The move becomes the record's dead letter. Return
+        False if the move has missed. The move is read by the policy at offset `hop_from`, which
+        accepted the entry. If this policy is forgotten, the entry has ended."""
         as_taken = self._readers.read(message, hop.hop_from)
         if isinstance(as_taken, Scheduled):
             return self._move(message.offset(), as_taken)
@@ -154,15 +154,15 @@ class Admission:
         return self._limits.is_replay
 
     def _may_fire(self, entry: Entry) -> bool:
-        """Return False if the clock has not reached an entry that the watermark has passed."""
+        """Return False if the watermark has passed the entry, but the clock has not reached it."""
         limits = self._limits
         must_wait = entry[0] > limits.now_ms and entry[:2] <= limits.watermark
         self.waits_for_clock |= must_wait and not limits.is_replay
         return limits.is_replay or not must_wait
 
     def _schedule(self, entry: Entry) -> bool:
-        """Keep the entry pending. If the watermark has passed it, deliver it now, or return False
-        if it must wait for the clock."""
+        """Keep the entry pending. If the watermark has passed the entry, deliver the entry now.
+        Return False if the entry must wait for the clock."""
         if entry[:2] > self._limits.watermark:
             self.entries.append(entry)
             return True
@@ -182,7 +182,7 @@ class Admission:
 
     def _move(self, offset: int, scheduled: Scheduled) -> bool:
         """Let a move replace its entry. Return False if the move has missed. A replay does not
-        decide this again, because it cannot tell whether the entry had ended before the move."""
+        decide this again, because missed moves are left out of a replay."""
         assert scheduled.moved is not None, scheduled
         self._note_read(scheduled.hop_from)
         if self._limits.is_replay:

@@ -40,7 +40,7 @@ class SweptEntry(NamedTuple):
 
 
 class NotBefore(NamedTuple):
-    """When a paused record may be delivered. `resumed_ms`: end of a pause that has a queue."""
+    """When a paused record may be delivered. `resumed_ms`: end of the pause, if a queue follows."""
 
     not_before_ms: int
     resumed_ms: int | None = None

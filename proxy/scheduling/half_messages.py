@@ -78,7 +78,7 @@ class HalfMessages:
         return prepare and prepare.written_ms
 
     def load(self, known: Iterable[tuple[int, bytes]]) -> None:
-        """Load half messages by offset and id. They are read when first needed."""
+        """Note half messages by offset and id. Their records are read back when first needed."""
         for offset, ident in sorted(known):
             self.idents[offset] = ident
             self._unread.append(offset)
@@ -150,7 +150,7 @@ class HalfMessages:
         return self._agenda[0][0] if self._agenda else None
 
     def advance(self) -> None:
-        """Bring the agenda to a new `position`."""
+        """Replace each item at or below the watermark with its half message's next event."""
         watermark = self.position.watermark
         while self._agenda and self._agenda[0][:2] <= watermark:
             _fires_ms, offset, _check = heappop(self._agenda)
@@ -252,8 +252,8 @@ def check_back(ingress: IngressPartition, event: HalfMessageEvent) -> OutgoingRe
 
 
 def expiry_request(ingress: IngressPartition, event: HalfMessageEvent) -> OutgoingRecord:
-    """Return the record that ends a half message. It is written to the ingress. So expiry and the
-    producer's commit have one order, also when they are read again."""
+    """Return the ingress record that makes a half message expire. The ingress also has the
+    producer's commit. So a replay reads expiry and commit in the same order as before."""
     headers: list[tuple[str, bytes | None]] = [
         (TRANSACTION, EXPIRE),
         (ID, event.ident),
@@ -265,6 +265,6 @@ def expiry_request(ingress: IngressPartition, event: HalfMessageEvent) -> Outgoi
 
 
 def entry_of_lost(offset: int, half: Named) -> Entry:
-    """Return the entry of a half message that the ingress has deleted. It becomes a dead letter."""
+    """Return the entry of a half message gone from the ingress. The entry becomes a dead letter."""
     purpose = Purpose(half.due_ms, half.origin, half.due_ms)
     return half.due_ms, offset, half.target, packer()((purpose, GONE, None, None, []))

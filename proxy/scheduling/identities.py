@@ -25,8 +25,8 @@ from proxy.scheduling.purges import Purges
 from storage.ids.register import Register
 from storage.store import NOTHING, Entry, Key, Named
 
-# See docs/exactly-once.md#ids and rule 10. A record that the proxy rewrote is in mid-hop until its
-# successor is ingested. A cancel or newer record in this time ends the successor as it arrives.
+# See docs/exactly-once.md#ids and rule 10. A rewritten record is in mid-hop until its successor is
+# ingested. A cancel in mid-hop, or a newer record with the id, ends the successor as it arrives.
 
 MOST_PAUSES: Final = 100
 IS_HALF_MESSAGE: Final = 1
@@ -56,8 +56,8 @@ class Identities:
         """End of a pause (IS_PAUSED during the pause) -> newest offset that the pause held back."""
 
     def load_half_messages(self, at: int) -> None:
-        """Load the half messages of local state. Half messages below the floor have been decided,
-        so they are removed from the register."""
+        """Load the half messages that the register has. Half messages below the floor have been
+        decided, so the register forgets them."""
         rows = list(self.register.of_kind(IS_HALF_MESSAGE))
         floor = self.position.floor
         self._half_messages.load((row.offset, ident) for ident, row in rows if row.offset >= floor)
@@ -76,7 +76,7 @@ class Identities:
         return min([floor, *(first for first in firsts if first is not None)])
 
     def register_new(self, entry: Entry, ident: bytes, due_ms: int) -> bool:
-        """Register a record whose id is new, so that it ends no other record. Return False if the
+        """Register a record with a new id. Such a record ends no other record. Return False if the
         id is known: then `admit` must decide."""
         if ident in self._rows:
             return False
@@ -112,8 +112,8 @@ class Identities:
         return Outcome(origin, what, moved.due_ms, ident, MOVED, offset, target)
 
     def move_again(self, offset: int, scheduled: Scheduled, moved: Moved) -> bool:
-        """Delete the entry that a move replaces. Return False if the entry has ended. A move does
-        nothing else in a replay, because a replay leaves out missed moves."""
+        """Delete the entry that a move replaces. Return False if the entry has ended. A replay does
+        not decide whether the move missed, because missed moves are left out of a replay."""
         hop_from, target = scheduled.hop_from or 0, scheduled.entry[2]
         key = moved.fires_ms, hop_from
         pends = hop_from >= self.position.floor and key > self.position.ended_upto(hop_from)
@@ -211,8 +211,8 @@ class Identities:
         return self._row(name)
 
     def recall_named(self, offset: int, ident: bytes, record: int) -> list[Outcome] | None:
-        """End the record at offset `record` if the id names it. Return None if it had ended before.
-        The row keeps `latest`, so records that this record replaced stay replaced in a replay."""
+        """End the record at offset `record` if the id names it. Return None if the record ended
+        before. The row keeps `latest`, so that replaced records stay replaced in a replay."""
         row = self.known(ident)
         if record not in (row.offset, row.origin):
             return None
@@ -277,7 +277,7 @@ class Identities:
     def _is_hopping(self, ident: bytes, row: Named) -> bool:
         """Return whether the id's entry is in mid-hop. Then its successor ends as it arrives. A
         record that was requeued before a takeover looks delivered (docs/exactly-once.md, rule 10).
-        An entry below the floor is not in mid-hop, even if its purge is forgotten."""
+        An entry below the floor has ended, perhaps by a purge that is forgotten."""
         if row.offset < self.position.floor or self.is_purged(row.offset, row.target, row.due_ms):
             return False
         return bool(row.kind & ROLLS) or (ident, row.offset) in self.hopping
@@ -286,8 +286,8 @@ class Identities:
         self, at: int, due_ms: int | None, ident: bytes | None, row: Named, until_ms: int | None
     ) -> Outcome:
         """Return the outcome of a successor that was ended in mid-hop. Until the watermark has
-        passed `until_ms`, the floor must not lie between the successor and the record that ended it
-        (rule 4)."""
+        passed `until_ms`, the floor must not lie between the successor and the cancel or record
+        that ended the successor (rule 4)."""
         self.register.link(at, row.latest, at, until_ms)
         if row.kind & IS_CANCEL:
             return Outcome(at, CANCELLED, due_ms, ident, "cancelled while it was rewritten")
@@ -300,9 +300,9 @@ def _row_of(at: int, scheduled: Scheduled, latest: int) -> Named:
     return Named(latest, fires_ms, at, at, scheduled.due_ms, target, kind)
 
 
-# Recalls take records back by their receipts (docs/exactly-once.md#recalls). A receipt is the
-# origin that a producer was told. The shard reads that record again from the ingress to find its
-# entry. The ingress still has each pending record.
+# A recall cancels a record by its receipt, the origin that the producer got
+# (docs/exactly-once.md#recalls). The shard reads the record again from the ingress to find the
+# record's entry. The ingress still has each pending record.
 
 MOST_READ: Final = 32
 """At most this many records are read again for one transaction."""
@@ -318,11 +318,11 @@ NOT_PROVEN: Final = (
     "no pending record at this origin has the recall's key or timer-id: the record has ended, or "
     "it has another key in the ingress and another id"
 )
-"""The same text for each wrong proof, so that it reveals nothing about the record."""
+"""The same text for each wrong proof, so that the text reveals nothing about the record."""
 
 
 class _Pending(NamedTuple):
-    """A record that may be pending. `first`: the offset at which its producer wrote it."""
+    """A record that may be pending. `first`: offset of the producer's record, before all hops."""
 
     offset: int
     first: int
@@ -343,8 +343,8 @@ class Recalls:
         self._read: dict[int, _Pending | None] = {}
 
     def expect(self, offsets: Iterable[int]) -> None:
-        """Note the offsets that the next recalls name, in this order. Then up to MOST_READ of these
-        records can be read together."""
+        """Note the offsets that the next recalls name, in the order of the recalls. So `apply` can
+        read up to MOST_READ of these records together."""
         self._next, self._read = deque(offsets), {}
 
     def apply(self, at: int, recall: Recall) -> list[Outcome]:
@@ -372,8 +372,8 @@ class Recalls:
         return [*ended, Outcome(at, APPLIED, None, None)]
 
     def _end(self, at: int, found: _Pending) -> list[Outcome] | None:
-        """End the record. Return the outcomes: an empty list if it is in mid-hop, None if it had
-        ended before."""
+        """End the record. Return the outcomes: an empty list if the record is in mid-hop, None if
+        the record had ended before."""
         ids = self._identities
         if found.ident is not None:
             return ids.recall_named(at, found.ident, found.offset)
@@ -388,8 +388,8 @@ class Recalls:
         return [] if is_hopping else None
 
     def _current(self, offset: int) -> int | None:
-        """Return the offset of the record's newest successor, or of the record. None: it has ended.
-        Only the register is asked, because a replay may find the record deleted in the ingress."""
+        """Return the offset of the record's newest successor, or its own offset. None: ended.
+        Ask only the register, because the ingress may have deleted the record before a replay."""
         row = self._identities.known(receipt_name(offset))
         if row.kind & IS_CANCEL:
             return None
@@ -421,7 +421,7 @@ def _pending_of(parsed: ParsedRecord | None) -> _Pending | None:
 
 
 def _unproven(recall: Recall, otherwise: str) -> str:
-    """Return why an unproven recall missed, or `otherwise` if it needs no proof."""
+    """Return why an unproven recall missed, or `otherwise` if the recall needs no proof."""
     if recall.known is None:
         return otherwise
     return NOT_PROVEN if recall.proofs else NO_PROOF

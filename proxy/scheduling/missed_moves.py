@@ -1,8 +1,8 @@
-"""Missed moves (docs/exactly-once.md#moved-records).
+"""The missed moves of a partition, kept for replays (docs/exactly-once.md#moved-records).
 
-Ingestion depends only on the record and the policy, with one exception: a move misses if the moved
-record has ended before. The transaction that ends a missed move writes the move's offset to the
-settings topic, as a bit of a bitmap. When records are read again, missed moves are left out.
+A move misses if its record has ended before the move is ingested. A replay cannot decide this
+again. So the transaction that ends a missed move also writes the move's offset to the settings
+topic, as a bit of a bitmap. A replay leaves missed moves out.
 """
 
 import base64
@@ -118,7 +118,7 @@ class MissedReading:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the last record has been taken, and each chunk that it names."""
+        """Whether the last record has been taken, and each chunk that this record names."""
         needed = (number for number in self._live if _end_of(number) > self._floor)
         return self._last_at == self._at and all(number in self._chunks for number in needed)
 

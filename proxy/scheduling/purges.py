@@ -23,7 +23,7 @@ from storage.store import NOTHING, Entry, Key, Named, Scanned, Wants
 IS_PURGE: Final = 8
 """A bit of `Named.kind`. The other bits are in `scheduling.identities`."""
 NAME_BYTES: Final = 320
-"""The register pads the name of a purge to this length, so that it equals no id or receipt."""
+"""Length of a purge's padded name in the register. All other names there are shorter."""
 NOTHING_YET: Final = Watermark(-1, -1)
 
 LOOKED_AT: Final = 300
@@ -66,7 +66,7 @@ class Purges:
         return list(zip(self.offsets[index:end], self._purges[index:end], strict=True))
 
     def add(self, offset: int, purge: Purge) -> None:
-        """Add the purge at this offset. Ignore a known purge, which was read again."""
+        """Add the purge at this offset. Ignore a known purge, which a replay reads again."""
         if offset <= self.last:
             return
         self.offsets.append(offset)
@@ -122,7 +122,7 @@ class Purges:
             self.progress = None if following is None else PurgeProgress(following, NOTHING_YET)
 
     def forget(self, at: int) -> None:
-        """Forget purges that can end no other record. The register notes this at offset `at`."""
+        """Forget purges that can end no other record. The register drops them at offset `at`."""
         floor = min(self.position.floor, self._swept_below)
         while self.offsets and self.offsets[0] < floor:
             offset, purge = self.offsets.pop(0), self._purges.pop(0)
@@ -170,7 +170,7 @@ class Sweep:
 
     def piece(self, ended: Key, beyond: Key, most: int) -> Sequence[SweptEntry]:
         """Return purged entries for the next transaction: the same entries until `note_written`.
-        Entries up to `beyond`, the next watermark, are left out, as they end as due entries."""
+        Entries up to `beyond`, the next watermark, are left out, because they end when due."""
         if most <= 0:
             return ()
         if self._piece:
@@ -214,8 +214,8 @@ class Sweep:
             self._take(entry, below)
 
     def _pass(self) -> int:
-        """Return the offset below which this walk through the store serves purges. The last purge
-        served is the first purge with unwritten outcomes."""
+        """Return the offset below which purges belong to this walk through the store. The walk's
+        last purge is the first purge with unwritten outcomes, or else the newest purge."""
         if self._below is None:
             progress = self._purges.progress
             self._below = 1 + (self._purges.last if progress is None else progress.purge_offset)
@@ -236,7 +236,7 @@ class Sweep:
 
 
 def with_bodies(found: Scanned, read_back: ReadBack) -> Scanned:
-    """Read back bodies that are only in Kafka. Return fewer entries if there are many places."""
+    """Read back bodies that are only in Kafka. Return fewer entries if bodies lie far apart."""
     entries, upto = found
     if not any(is_stub(entry[3]) for entry in entries):
         return found

@@ -1,7 +1,7 @@
 """A shard: all state of an ingress partition, and its next transaction.
 
-The shard is pure, and keeps the rules of docs/exactly-once.md. `plan` changes nothing in it. So a
-plan whose transaction was aborted can be made again. `confirm` applies a committed plan.
+The shard is pure, and keeps the rules of docs/exactly-once.md. `plan` does not change the shard.
+So a plan whose transaction was aborted can be made again. `confirm` applies a committed plan.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -47,7 +47,7 @@ _fires_ms, _offset_of = itemgetter(0), itemgetter(1)
 
 
 class State(Enum):
-    """The progress of a shard since its takeover."""
+    """The stage that a shard has reached since its takeover."""
 
     REPLAYING = "replaying"
     CATCHING_UP = "catching-up"
@@ -76,8 +76,8 @@ class View(NamedTuple):
 
 
 class Shard:
-    """All state of one ingress partition. `position` is committed. The watermark stands still until
-    `barrier`, the partition's end at takeover, is ingested (docs/exactly-once.md, rule 5)."""
+    """All state of an ingress partition. `position` is committed. `barrier` is the end at takeover.
+    The watermark stands still until the shard reaches `barrier` (docs/exactly-once.md, rule 5)."""
 
     def __init__(
         self,
@@ -312,8 +312,8 @@ class Shard:
         return to_read_again >= WORTH_A_FLUSH and elapsed_ms >= self._next_flush_ms
 
     def _floor(self, deliveries: Sequence[Entry]) -> int:
-        """Return the next floor. It is at or below all deliveries, because each may become a hop.
-        It stands still until the shard is ready (docs/exactly-once.md, rule 4)."""
+        """Return the next floor: at or below all deliveries, because each may become a hop. The
+        floor stands still until the shard is ready (docs/exactly-once.md, rule 4)."""
         if self.state is not State.READY:
             return self.position.floor
         floor = min(map(_offset_of, deliveries), default=self.next_offset)
