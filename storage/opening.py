@@ -1,4 +1,4 @@
-"""Opens the folder of a store, and checks a folder offline."""
+"""Opens a store's folder, and checks such a folder offline."""
 
 from collections.abc import Iterator
 from pathlib import Path
