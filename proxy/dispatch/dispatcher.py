@@ -130,8 +130,8 @@ class Dispatcher:
         return delivery if partition == named else delivery._replace(partition=partition)
 
     def _requeue(self, delivery: Delivery, reason: Rejection) -> Hop | Rejection:
-        """Return a hop to the next retry level, or the final rejection. A refused timestamp
-        means that a clock is wrong, so it does not count as a failed attempt."""
+        """Return a hop to the next retry level, or the final rejection. A refused timestamp means
+        that a clock is wrong, so the refusal does not count as a failed publish attempt."""
         if reason.code == UNTIMELY:
             overdue_ms = min(self._now_ms - delivery.due_ms, LATEST_UNTIMELY_MS)
             again_ms = self._now_ms + max(self._retry.delays_ms[0], overdue_ms)

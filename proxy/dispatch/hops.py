@@ -26,7 +26,7 @@ message becomes an ordinary record."""
 
 
 def successor(ingress: IngressPartition, hop: Hop) -> OutgoingRecord:
-    """Return the rewritten record, for the same ingress partition and with its ingress key."""
+    """Return the rewritten record, with the partition and key of the old ingress record."""
     delivery = hop.delivery
     not_before_ms, resumed_ms = hop.not_before_ms, hop.resumed_ms
     if not_before_ms is None:

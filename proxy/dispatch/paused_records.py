@@ -1,6 +1,8 @@
-"""Release of paused records after a pause (docs/exactly-once.md#paused-targets). A due record for a
-paused target is rewritten once. After the pause it is moved to its own due. If the pause ended with
-a rate, it is moved to a place in a queue."""
+"""Release of paused records after a pause (docs/exactly-once.md#paused-targets).
+
+A due record for a paused target is rewritten once. After the pause a move takes the record's place.
+The move keeps the due, which has passed, so it is delivered on arrival. If the operator resumed the
+target with a rate (`resume --per-second`), the move waits for its place in a queue."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -51,8 +53,8 @@ class _Pass:
 
 
 class PausedRecords:
-    """The paused records of a worker's shards. A rate after a pause is for all ingress `partitions`
-    together."""
+    """The paused records of a worker's shards. If a target is resumed with a rate, all ingress
+    `partitions` share this rate."""
 
     def __init__(self, release: ReleaseControl, partitions: int) -> None:
         self.release, self.partitions = release, partitions

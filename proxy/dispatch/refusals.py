@@ -25,7 +25,7 @@ FORGOTTEN_AFTER_MS: Final = 120_000
 """Refusals are forgotten after this time, because the topic may have changed. The session after a
 lost session begins much sooner, so it still knows the refusals."""
 BY_RECORD_BATCH: Final = frozenset({TOO_LARGE, INVALID})
-"""The broker may report these for a whole record batch, though only one record is at fault."""
+"""The broker may report these codes for a whole record batch, though one record is at fault."""
 
 
 class Report(NamedTuple):
@@ -48,8 +48,8 @@ class Refusals:
     The broker refuses whole record batches, for their size or for one invalid record. The topic
     becomes `limited`, and the proxy asks for the topic's rules. Without the right to ask, record
     batches are halved until the broker takes them. A record that may be at fault (a suspect) is
-    sent `alone`. If it is refused again, it is `refused`. A refused dead letter is written
-    `without_value`. If this is refused, too, a `bare` letter follows, with reason and origin only.
+    sent `alone`. A suspect refused alone becomes `refused`. A refused dead letter is written
+    `without_value`. If this letter is refused, too, a `bare` letter follows: reason and origin.
 
     `refused`, `without_value` and `bare` outlive a lost session, until the records have ended.
     """
@@ -118,8 +118,8 @@ class Refusals:
         return self._later_ms
 
     def is_to_be_listed(self, topic: str) -> bool:
-        """Return whether the client library must first ask about the topic, because it does not
-        know a partition."""
+        """Return whether the client library, which does not know a partition of the topic, must
+        first ask the broker."""
         if topic not in self.listed:
             self.unlisted.add(topic)
         return topic in self.unlisted

@@ -15,8 +15,8 @@ from storage.store import Entry
 
 UNTIL_RESUMED_MS: Final = int(UNTIL_RESUMED)
 RELEASED_FOR_MS: Final = 7 * 86_400_000
-"""If a pause ended without a rate, workers look for the records that the pause held back. They stop
-this long after the end of the pause."""
+"""After a pause, workers look for the records that the pause held back. If the target was resumed
+without a rate (`resume --per-second`), the workers stop this long after the end of the pause."""
 REMEMBERED: Final = 10_000
 JUST_NOW: Final = Resumed(2**62)
 """Stands for the end of a pause if the time of this end is not recorded."""
@@ -174,7 +174,8 @@ class ReleaseControl:
         return bool(ends_after_ms) and now_ms - oldest_ms > min(ends_after_ms)
 
     def decide(self, delivery: Delivery, now_ms: int) -> Disposition:
-        """Decide, and reserve places. Call this method once for each record and transaction."""
+        """Decide on a record once in each transaction, because a decision may reserve a place in a
+        queue."""
         if delivery.partition == GONE:
             return None
         rules = self._rules_of(delivery.target)
@@ -210,7 +211,7 @@ class ReleaseControl:
         return _Limit(found[0], max(1, ceil(per_second * self.share)), found[1].at_ms)
 
     def _queue(self, limit: _Limit, now_ms: int) -> "TargetRateLimit":
-        """Return the queue of the limit. If its rate was lowered, reserved times stay reserved."""
+        """Return the queue of the limit. If the rate was lowered, reserved times stay reserved."""
         key, per_second = (limit.whose, limit.resumed_ms), limit.per_second
         queue = self._queues.get(key)
         if queue is None or queue.per_second != per_second:
@@ -265,7 +266,7 @@ def overdue_rules_json(settings: ReleaseSettings) -> str:
 BURST_MS: Final = 250
 """The records that a rate allows in this time may be delivered in one burst."""
 REFILL_MS: Final = 50
-"""A rate that is used up lets no record pass for this long, so that there are few transactions."""
+"""When a rate is used up, records wait for this long and pass together, in few transactions."""
 
 
 class RateLimit:

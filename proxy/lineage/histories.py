@@ -1,4 +1,4 @@
-"""The records of a trace, related by their headers. Pure."""
+"""Trace: an ingress record with its hops, moves, replays and retries. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

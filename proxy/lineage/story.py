@@ -1,4 +1,4 @@
-"""The story of a record: the steps in the histories of its trace. Pure."""
+"""Story: all events of a trace, in order of time. `histories` defines the trace. Pure."""
 
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -66,7 +66,7 @@ class Story(NamedTuple):
 
 
 class Storyteller:
-    """Makes stories from traces. They show the state at `now_ms`."""
+    """Makes stories from traces. A story shows the state at `now_ms`."""
 
     def __init__(self, names: TopicSettings, now_ms: int) -> None:
         self._names, self._now_ms = names, now_ms
@@ -190,8 +190,8 @@ def _last_hop(history: History, trace: Trace) -> History:
 
 
 def _ended(history: History, end: End, trace: Trace) -> Step:
-    """Return the step of an outcome. If the record was moved, the step has the move's time and due,
-    because the move may be delivered before the outcome is written."""
+    """Return the step of an outcome. A move may be delivered before the outcome of the moved record
+    is written. So the step has the earlier of their two times, and the move's due."""
     where, detail = ending(history, end)
     time_ms, due_ms = end.timestamp_ms, None
     if end.is_move:
@@ -212,10 +212,10 @@ def _is_skipped(history: History) -> bool:
 
 def _gaps(history: History) -> Iterator[str]:
     if history.record is None:
-        why = "it has been deleted by retention"
+        why = "retention has deleted the record"
         if _is_skipped(history):
-            why = "its batch cannot be read"
-        yield f"When {history.origin} was written and what it asked for: {why}."
+            why = "the record's batch cannot be read"
+        yield f"The time and the request of {history.origin}: {why}."
         if history.ended_ms is None:
             yield f"How {history.origin} ended: it has no outcome, or its outcome was deleted."
     if history.unreadable is not None and history.ended_ms is None:
@@ -300,8 +300,8 @@ def commit_of(history: History) -> Control | None:
 
 
 def committed_ms(history: History, commit: Control) -> int:
-    """Return the commit's time, or the delivery's time if it is earlier. The commit's outcome may
-    have a later timestamp than the delivery."""
+    """Return the timestamp of the commit's outcome, or of the delivery if the delivery's is
+    earlier."""
     return min(commit.applied.timestamp_ms, history.ended_ms or commit.applied.timestamp_ms)
 
 

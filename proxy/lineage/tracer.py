@@ -278,8 +278,8 @@ class Tracer:
         return failed.origin(header.ORIGIN)
 
     def _rewritten(self, trace: Trace, record: TracedRecord, before: Origin) -> Origin:
-        """Return the record `before`, which was rewritten as `record`. If `before` is the commit of
-        a half message, return the half message instead."""
+        """Return the record that `record` continues: `before`. But the successor of a half message
+        names the message's commit as `before`. Then return its first origin, the half message."""
         first = record.origin(header.FIRST_ORIGIN)
         ingested = self._read(before)
         if ingested is not None and ingested.request.kind == "commit" and first is not None:

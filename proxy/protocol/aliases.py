@@ -167,7 +167,7 @@ def _is_etf1_deletion(record: ForeignRecord) -> bool:
 
 
 # Karafka Pro Scheduled Messages: epoch SECONDS, a target and a record type.
-# Source: karafka/wiki, Pro/Scheduled-Messages.md. A tombstone removes the schedule as a cancel does
+# Source: karafka/wiki, Pro/Scheduled-Messages.md. The type `tombstone` cancels like `cancel`
 # (karafka/karafka, lib/karafka/pro/scheduled_messages/daily_buffer.rb).
 
 KARAFKA_VERSION: Final = "schedule_schema_version"
@@ -226,9 +226,9 @@ def _check_partition_key(record: ForeignRecord) -> None:
 
 
 # Apache RocketMQ: message properties as Kafka headers of the same names. Source: MessageConst.java.
-# The precedence in `_rocketmq_time` is from HookUtils.java, which ignores levels up to 0. Newer
-# versions of TimerMessageStore.java put the topic and `+` before the UNIQ_KEY.
-# `__STARTDELIVERTIME`: Tencent Cloud TDMQ for RocketMQ, "Scheduled and delayed messages", 4.x.
+# The precedence in `_rocketmq_time` is from HookUtils.java, which ignores levels up to 0. Deletes
+# are from TimerMessageStore.java. `__STARTDELIVERTIME` is from Tencent Cloud TDMQ for RocketMQ,
+# "Scheduled and delayed messages", 4.x.
 
 START_DELIVER_TIME: Final = "__STARTDELIVERTIME"
 ROCKETMQ_DELETE: Final = "TIMER_DEL_UNIQKEY"
@@ -279,7 +279,8 @@ def _rocketmq_time(record: ForeignRecord) -> Ask:
 
 
 def _rocketmq_cancel(record: ForeignRecord) -> Ask:
-    """The UNIQ_KEY follows the last `+`, because topic names of RocketMQ contain no `+`."""
+    """Read a delete: the UNIQ_KEY, in newer versions after the topic and `+`. RocketMQ's clients
+    write a UNIQ_KEY in hexadecimal digits, so it contains no `+`."""
     named = record.headers[ROCKETMQ_DELETE]
     unique_key = (named or b"").rpartition(b"+")[2]
     if not unique_key:

@@ -74,7 +74,7 @@ DOUBLED_FOR_S: Final = 60.0
 """Each producer replaced in this time doubles SLOW_AFTER_S, because the broker may just be slow."""
 FLUSH_SLICE_S: Final = 0.25
 ABORT_CALLS: Final = 20
-"""At most this many abort calls share CALL_TIMEOUT_S. Each call purges records that are left."""
+"""At most this many abort calls share CALL_TIMEOUT_S. Each call purges the records still queued."""
 BUSY_PAUSE_S: Final = 0.02
 STUCK_AFTER_S: Final = 2.0
 """A call that has not returned this long after its time-out never returns."""
@@ -121,7 +121,7 @@ class KafkaTransactions:
 
     `new_producer` takes the number of a transactional id. The new producer fences every other
     producer with this id, and ends their open transactions. `timeout_s` is transaction.timeout.ms.
-    Records get the time of `record_time_ms`, because a broker may refuse the time of a wrong clock.
+    Records get the time of `record_time_ms`: a broker may refuse the time of a wrong local clock.
     """
 
     def __init__(
@@ -144,8 +144,8 @@ class KafkaTransactions:
         self._open()
 
     def begin(self, offsets: Sequence[TopicPartition], group_metadata: object) -> None:
-        """Begin a transaction. Raises like `wait_for`. While the broker throttles, send the offsets
-        now. On the same connection, offsets sent later wait for the records."""
+        """Begin a transaction. Raises like `wait_for`. If the broker throttles, send the offsets
+        first, because later offsets would wait behind the records on the same connection."""
         self.producer.begin_transaction()
         throttling, now_s = self._throttling, time.monotonic()
         self._watched_s, self._time_ms = throttling.now_s(), self._record_time_ms()
@@ -180,7 +180,7 @@ class KafkaTransactions:
         on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
     ) -> None:
         """Produce one record. Raises NotFlushed if there is no room for too long. `on_delivery` is
-        given as `callback`, because the client library ignores a positional one."""
+        passed as `callback`, because the client library ignores a positional `on_delivery`."""
         topic, value, key, partition, headers, _ref, _is_dead_letter = record
         named: Any = headers
         while True:
@@ -264,7 +264,7 @@ class KafkaTransactions:
         self._open()
 
     def fence_producer(self) -> None:
-        """Go on with another producer of the same id, which aborts this one's transaction."""
+        """Go on with a new producer of the same id, which aborts the old producer's transaction."""
         self.close()
         self._open()
 
@@ -276,7 +276,7 @@ class KafkaTransactions:
         del self.producer
 
     def _open(self) -> None:
-        """Make a producer whose transactional id is not held by a transaction that cannot end."""
+        """Make a producer. Skip transactional ids that an unfinished transaction holds."""
         for _ in range(TRANSACTIONAL_IDS):
             self.producer, self._commits = self._new_producer(self._id_number), self._new_commits()
             try:
@@ -321,7 +321,7 @@ class KafkaTransactions:
         offsets: list[TopicPartition],
         group_metadata: object,
     ) -> None:
-        """Send the offsets. Raises AbortUnfinished if throttled: no commit was asked for yet."""
+        """Send the offsets. Raises AbortUnfinished if throttled, as no commit was asked for yet."""
         try:
             _call(producer, pending, producer.send_offsets_to_transaction, offsets, group_metadata)
         except SessionLost as lost:

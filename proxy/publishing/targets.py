@@ -130,7 +130,7 @@ def _reasons(states: Iterable[PartitionState], least_in_sync: int) -> Iterator[t
 
 
 MISSING_FOR_MS: Final = 5_000
-"""After this time the broker is asked about refusals again, to find new topics."""
+"""After this time the broker is asked again about a topic that cannot be written to."""
 KNOWN_FOR_MS: Final = 60_000
 DOUBTED_AFTER_MS: Final = 5_000
 """After this time an answer is doubted, because the topic may have got more partitions."""
@@ -139,7 +139,7 @@ REMEMBERED: Final = 100_000
 ASK_TIMEOUT_S: Final = 10.0
 FIRST_ASK_TIMEOUT_S: Final = 1.0
 RENEWED_WITHIN_MS: Final = 15_000
-"""While an answer is renewed, the old answer is used for this time (over ASK_TIMEOUT_S)."""
+"""While the broker is asked again, the old answer is valid for this time (over ASK_TIMEOUT_S)."""
 UNKNOWN: Final = "target-unknown"
 UNANSWERED: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT})
 CREATED_ASKED_TIMES: Final = 20
@@ -168,7 +168,7 @@ class Targets:
 
     def learn(self, topics: set[str], now_ms: int) -> None:
         """Make sure that the answers about `topics` are current, or ask the broker. Answers about
-        known topics are renewed without waiting. Until then the old answers are used."""
+        known topics are renewed without waiting. Old answers are used until new answers arrive."""
         if self.known.untimely or self.known.tried:
             self._try_again(topics, now_ms)
         until_ms, takes = self.known.until_ms, self.known.takes
@@ -185,7 +185,7 @@ class Targets:
         self.known.are_awaited = bool(self._renewed)
 
     def ask_again(self, topics: Iterable[str], now_ms: int) -> bool:
-        """Ask about topics with answers older than DOUBTED_AFTER_MS. Return whether there were any.
+        """Ask about topics with answers older than DOUBTED_AFTER_MS. Return whether it asked.
         Raises KafkaException if there is no answer, old or new."""
         since_ms = now_ms - DOUBTED_AFTER_MS
         old = [topic for topic in topics if self._waited_for_ms.get(topic, since_ms) <= since_ms]
@@ -203,8 +203,8 @@ class Targets:
             self.known.rules[topic] = TopicRules(largest_bytes, is_compacted)
 
     def find_unavailable(self, topics: set[str], now_ms: int) -> bool:
-        """Ask now for unavailable partitions, because records do not arrive. Return whether there
-        are any. For the proxy's own topics they are only logged."""
+        """Ask which partitions are unavailable, because records do not arrive. Return whether a
+        target has such partitions. Those of the proxy's own topics are only logged."""
         existing = {topic for topic in topics if self.known.refusal(topic) is None}
         asked = existing | self.known.unavailable.keys()
         for topic, reasons in self._unavailable.of(listed_states(self._admin, asked)).items():
@@ -228,7 +228,7 @@ class Targets:
         self._unavailable.clear()
 
     def _try_again(self, topics: set[str], now_ms: int) -> None:
-        """Drop old refusals of sizes and times, because no answer says that they are over."""
+        """Drop old refusals of sizes and timestamps. The broker does not say when they end."""
         for topic in topics & self.known.untimely.keys():
             if self._untimely_until_ms.setdefault(topic, now_ms + MISSING_FOR_MS) <= now_ms:
                 del self.known.untimely[topic], self._untimely_until_ms[topic]

@@ -21,11 +21,11 @@ LEAST_BYTES: Final = 1_000
 TELLING_BYTES: Final = 256_000
 """A throttled transaction below this size does not show the right limit for a large one."""
 RECORD_BYTES: Final = 100
-"""Approximate size of a record's stamps, or of an outcome in its place."""
+"""Approximate size of a delivery's stamps, or of an outcome."""
 LONG_S: Final = 3.0
 """The limit may grow if a transaction and the wait after it took at most this long."""
 SLOW_S: Final = 5.0
-"""The limit shrinks after a longer transaction. A request quota alone costs only four seconds."""
+"""A throttled transaction that took longer shrinks the limit. A request quota alone costs less."""
 SHRUNK_TO: Final = 8
 """If a transaction was given up, the limit was far too high, and is divided by this number."""
 GROWN_BY: Final = 1.25

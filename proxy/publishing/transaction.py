@@ -57,7 +57,7 @@ class Publisher:
         now_ms: int,
     ) -> "Transaction":
         """Send one transaction. Call its `wait` before the next `publish`. Both raise SessionLost,
-        and `wait` also GroupMoved or Throttled. After SessionLost do not trust memory, because the
+        and `wait` also GroupMoved or Throttled. After SessionLost drop all shards, because the
         result is unknown or this producer was fenced."""
         transaction = Transaction(self, batches, offsets, group_metadata, now_ms)
         self.last_topics = transaction.topics
@@ -103,8 +103,8 @@ class Transaction:
         committed."""
 
     def send(self) -> None:
-        """Produce all records and ask for the commit, without waiting for it. Questions about
-        targets come before, because their answers can take longer than a transaction may last."""
+        """Produce all records and ask for the commit, without waiting for it. The broker is asked
+        about targets before, because its answers can take longer than a transaction may last."""
         while self._commit is None and self._given_up is None:
             self._look_up()
             try:

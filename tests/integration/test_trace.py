@@ -245,7 +245,7 @@ def test_what_retention_has_deleted_is_named_and_the_rest_is_told(
         installation.delete_ingress(partition)
     told = trace(installation, rolled)
     assert (told.code, told.whats[:2]) == (0, ["deleted", "rolled"])
-    assert f"When {rolled} was written and what it asked for" in told.story["unknown"][-1]
+    assert f"The time and the request of {rolled}" in told.story["unknown"][-1]
     told = trace(installation, at_once)
     assert (told.code, told.out) == (1, "")
     assert f"{at_once} has been deleted: partition 1 of {installation.ingress}" in told.err

@@ -217,7 +217,7 @@ def test_first_origin_that_is_deleted_is_told_by_its_outcome(site: TracedSite) -
     assert told(story) == ["deleted", "rolled", "delivered"]
     assert story == site.story(second)
     assert story.unknown == [
-        f"When {first} was written and what it asked for: it has been deleted by retention."
+        f"The time and the request of {first}: retention has deleted the record."
     ]
 
 
@@ -228,7 +228,7 @@ def test_record_of_a_skipped_batch_is_told_by_its_dead_letter(site: TracedSite) 
     story = site.story(origin)
     assert told(story) == ["unreadable", "dead-lettered"]
     assert story.unknown == [
-        f"When {origin} was written and what it asked for: its batch cannot be read."
+        f"The time and the request of {origin}: the record's batch cannot be read."
     ]
 
 
