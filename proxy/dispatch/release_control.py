@@ -174,8 +174,8 @@ class ReleaseControl:
         return bool(ends_after_ms) and now_ms - oldest_ms > min(ends_after_ms)
 
     def decide(self, delivery: Delivery, now_ms: int) -> Disposition:
-        """Decide on a record once in each transaction, because a decision may reserve a place in a
-        queue."""
+        """Decide on a record. Call this method once for each record and transaction, because each
+        call may reserve a place."""
         if delivery.partition == GONE:
             return None
         rules = self._rules_of(delivery.target)

@@ -145,7 +145,7 @@ class KafkaTransactions:
 
     def begin(self, offsets: Sequence[TopicPartition], group_metadata: object) -> None:
         """Begin a transaction. Raises like `wait_for`. If the broker throttles, send the offsets
-        first, because later offsets would wait behind the records on the same connection."""
+        now, because offsets sent later would wait for the records on the same connection."""
         self.producer.begin_transaction()
         throttling, now_s = self._throttling, time.monotonic()
         self._watched_s, self._time_ms = throttling.now_s(), self._record_time_ms()
