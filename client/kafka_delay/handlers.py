@@ -123,7 +123,7 @@ class Handling:
         self._added = self._put_first = 0
         self.waiting_bytes = 0
         self.behind = 0
-        """Number of jobs queued behind their key's first job. None count behind a suspended job."""
+        """Number of jobs behind their key's first job. Jobs behind a suspended job do not count."""
         self.held_bytes = Counter[Partition]()
         """Bytes of suspended jobs, and of jobs queued behind a job of their key."""
         self._is_over = False

@@ -125,7 +125,7 @@ class IngressWriter:
 
 
 class _Reports:
-    """The polling thread of a writer. Without a reference to the writer: Python can free it."""
+    """A polling thread without a reference to its writer, so that Python can free the writer."""
 
     def __init__(self, producer: Producer) -> None:
         self.unconfirmed = 0

@@ -28,7 +28,7 @@ Check = tuple[str, str]
 
 
 class Piece(NamedTuple):
-    """A header and error codes. They apply if `holds` (SQL) is true. No `name`: no header."""
+    """A header (if `name` is given) and error codes. Both apply only if `holds` (SQL) is true."""
 
     holds: str
     name: str | None

@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 
 
 def sent(folder: Path) -> Iterator[Path]:
-    """Yield the files, relative to the folder. An excluded folder at the top is not read, so a rule
-    with `!` cannot include a part of it again."""
+    """Yield the files, relative to the folder. An excluded folder at the top is not read. So a rule
+    with `!` cannot include its files again."""
     lines = (folder / ".dockerignore").read_text("utf-8").splitlines()
     rules = tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
     for top in sorted(folder.iterdir()):

@@ -62,7 +62,7 @@ def _told(failed: str) -> int:
 
 
 def _run(given: Arguments, running: ExitStack) -> str:
-    """Start the node and run the trial. Return what was not held."""
+    """Start the node and run the trial. Return the failed check, or an empty text."""
     here = Node(Path(given.folder), Path(given.base))
     with step("node") as seen:
         api = _started(here, given, running)
