@@ -428,7 +428,7 @@ class MappedNames:
 
 
 class MergedNames:
-    """The numbers of target names in a merged run. They take 8 bytes for each name."""
+    """The numbers of target names in a merged run. A number takes 8 bytes of memory."""
 
     def __init__(self, sources: Sequence[RunContents]) -> None:
         self._sources = [source.names for source in sources]

@@ -38,7 +38,7 @@ Link: TypeAlias = tuple[int, int, int]
 
 FOREVER_MS: Final = 2**63 - 1
 MOST_INTERVALS: Final = 256
-"""Largest number of intervals with the same end time. They take about 7 KB in the manifest."""
+"""Largest number of intervals with one end time. All of them take about 7 KB in the manifest."""
 FINEST_BITS, COARSEST_BITS, SPAN_BITS = 10, 28, 3
 """End times are rounded up in steps of 1/8 to 1/4 of the time left. A step is 1 s to 3 days."""
 
@@ -46,7 +46,7 @@ FINEST_BITS, COARSEST_BITS, SPAN_BITS = 10, 28, 3
 class Intervals:
     """Disjoint, ascending intervals (low, high] of offsets where no floor may lie.
 
-    Above MOST_INTERVALS, the closest are joined. This may lower a floor, which is safe."""
+    Above MOST_INTERVALS, close intervals are joined. This may lower a floor, which is safe."""
 
     def __init__(self) -> None:
         self._lows: list[int] = []
@@ -127,7 +127,7 @@ def rounded_end_ms(until_ms: int | None, ended_ms: int) -> int:
 
 
 FILTER_BITS: Final = 64
-"""Filter bits for each id that fits. A full filter passes 1 of 1,024 unknown ids."""
+"""Filter bits for each id of a full filter. A full filter passes 1 of 1,024 unknown ids."""
 FILTER_GROWTH: Final = 4
 FIRST_ROOM: Final = 4096
 COMPARED: Final = 16
@@ -355,7 +355,7 @@ class Tombstones:
         return found
 
     def among(self, keys: Sequence[Key]) -> set[Key]:
-        """Return the tombstones among sorted `keys`. Unlike `between`, moves no keys to `_near`."""
+        """Return the tombstones among sorted `keys`. Unlike `between`, leaves `_near` unchanged."""
         keys = [key for key in keys if key > self._ended]
         if not keys or keys[-1] < self.next:
             return set()

@@ -1,4 +1,4 @@
-"""The register of ids: an LSM tree of memtables and sorted runs."""
+"""The register: the state of each id of a shard, in an LSM tree of memtables and sorted runs."""
 
 import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -55,8 +55,8 @@ Confirm: TypeAlias = Callable[[list[Run]], None]
 class Lsm:
     """The memtables and runs of a register. Each step does part of one flush and one merge.
 
-    A change moves from `active` to `immutable`, then to `runs` or `written_links`. A run is written
-    first, then the manifest. Merged runs are removed last. The opening removes unlisted files."""
+    A change is first in `active`, then in `immutable`, then in `runs` or `written_links`. A run is
+    written before the manifest. Merged runs are removed last. The opening removes unlisted files."""
 
     def __init__(
         self,
@@ -544,7 +544,7 @@ def _trusted(folder: Path, committed: Committed) -> Manifest | None:
 
 
 def _survived_restart(manifest: Manifest, runs: list[Run]) -> None:
-    """Check all runs if the machine restarted, because the restart may have lost any writes."""
+    """Check all runs if the machine restarted, because the restart may have lost writes."""
     if manifest.boot_id and manifest.boot_id == boot_id():
         return
     for run in runs:

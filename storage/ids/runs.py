@@ -57,7 +57,7 @@ def path_of(folder: Path, number: int) -> Path:
 
 
 class Run:
-    """A sorted, mapped run on disk. Its file may be removed while it is open."""
+    """A sorted, mapped run on disk. Its file may be removed while the run is in use."""
 
     def __init__(self, folder: Path, summary: RunSummary, hashing: Hashing) -> None:
         self.summary = summary
@@ -206,7 +206,7 @@ FILTER_WRITTEN_WORDS = 128 * 1024
 
 
 class RunWriter:
-    """A writer of a run's sections. The file is used once the manifest names it."""
+    """A writer of a run's sections. The file is used once the manifest lists the run."""
 
     def __init__(self, folder: Path, number: int, bounds: RunSize, files: Files) -> None:
         self.path = path_of(folder, number)
@@ -290,7 +290,7 @@ class Ended(NamedTuple):
 
 
 class Merge:
-    """A merge of `sources` (oldest first). It drops ended tombstones and useless ids.
+    """A merge of `sources` (oldest first) into one run, without ended tombstones and useless ids.
 
     A useless id stays if a run of `older` has its hash. Otherwise the older row would reappear."""
 

@@ -39,7 +39,7 @@ from storage.wheel.wheel import (
 )
 
 LAPS = 64
-"""Lap numbers are kept modulo this. With default options, 64 laps are over a year."""
+"""Lap numbers are kept modulo LAPS. With default options, 64 laps are over a year."""
 FIRST_SLOTS = 256
 
 
@@ -283,7 +283,7 @@ MOST_FINDINGS = 100
 
 
 class WheelReader:
-    """A `FolderReader`. It mends slots first, so it works on a copy of the wheel."""
+    """A `FolderReader`. It reads a copy of the wheel, in which slots were mended."""
 
     def __init__(self, files: WheelFiles) -> None:
         self.checkpoint = files.checkpoint

@@ -98,7 +98,7 @@ class LoadedRows:
         return min((batch.head[0] for batch in self._batches), default=None)
 
     def forget(self, watermark_ms: int, cursor: int) -> tuple[list[Entry], list[Rows]]:
-        """Drop all rows up to this watermark. Return their entries, and the unpeeked rows."""
+        """Drop all rows up to this watermark. Return the peeked rows as entries, and the others."""
         key = (watermark_ms, cursor)
         count = bisect_right(self._entries, key, key=_key_of)
         ended = self._entries[:count]

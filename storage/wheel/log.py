@@ -246,7 +246,7 @@ class TimerLog:
         )
 
     def reserve(self, size_bytes: int) -> int:
-        """Return the position for a block of this size. If it does not fit, open a new segment."""
+        """Return the position for a block of this size, in a new segment if the last lacks room."""
         if not self._is_cut:
             self.cut(self.end)
         number, offset = divmod(self.end, self.segment_bytes)

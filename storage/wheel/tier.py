@@ -47,7 +47,7 @@ JOINED_RECORDS = 32_768
 FOUND_PER_READ = 16
 """Finding this many runs in a segment costs as much as reading one run."""
 COUNTED_ROWS = 8_192
-"""Rows counted in one step, which takes 1 ms, or 10 ms if each row is a run of its own."""
+"""Rows counted in one step. A step takes 1 ms, or 10 ms if each row is a run of its own."""
 
 
 def close_slots(
@@ -199,8 +199,8 @@ class Flush:
     4. Point the wheel at the new chains.
     5. Serve the entries from disk, delete old files, note that step 4 is done.
 
-    After a crash before step 3, the opening cuts the new bytes off. After a later crash it reads
-    the runs from `redo_from` on again (storage/FORMAT.md#order-of-writing)."""
+    If a crash came before step 3, the opening cuts the new bytes off. If it came later, the opening
+    reads the runs from `redo_from` on again (storage/FORMAT.md#order-of-writing)."""
 
     def __init__(
         self,

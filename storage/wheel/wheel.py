@@ -45,7 +45,7 @@ WORDS = SLOT.itemsize // 8
 _FIELDS = ("time", "last", "count")
 FIRST_WINDOW_SLOTS, LAST_WINDOW_SLOTS = 16, 8192
 BLOCK_SLOTS = 128
-"""Slots in a block of the wheel, which takes three quarters of a memory page."""
+"""Slots in a block of the wheel. A block takes three quarters of a memory page."""
 _FACTORS = tuple(
     np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93)
 )
@@ -73,7 +73,7 @@ class TimerWheel:
     """A circular array of slots. Slot number n (fires_ms // precision_ms) has the place n % slots.
 
     Slot numbers that are a lap apart share a chain. A block of slots that was never written is not
-    `touched`. It is all zeros and never read, so it takes no memory."""
+    `touched`. Such a block is all zeros. It is never read, so it takes no memory."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class TimerWheel:
                 yield piece
 
     def _read_ahead(self, piece: slice) -> None:
-        """Ask the system to read these slots ahead. To read page after page would take longer."""
+        """Ask the system to read these slots ahead. Reading page after page takes longer."""
         if self._mapped is not None:
             start = piece.start * SLOT.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
             with suppress(OSError):
@@ -477,7 +477,7 @@ def _named() -> Iterator[None]:
 def mend_wheel(
     wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint, *, has_all_runs: bool = False
 ) -> None:
-    """Attach segments and empty closed chains. Unless `has_all_runs`, rewrite the last slots."""
+    """Attach segments, empty closed chains. Unless `has_all_runs`, point slots at the last runs."""
     log.end = checkpoint.log_end
     for number in sorted(checkpoint.live):
         log.attach(number)
