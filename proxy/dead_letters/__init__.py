@@ -1,3 +1,3 @@
-"""Lists of dead letters, and replays of them into the ingress. No letter is replayed twice.
+"""Lists of dead letters, and replays into the ingress. Only `--again` replays a letter twice.
 
 May use publishing, kafka, config and protocol. Begin with `letter`."""

@@ -86,7 +86,7 @@ class Letter:
     @property
     def lacks_value(self) -> bool:
         """Whether the proxy may have left out the value. Only the original in the ingress shows
-        whether it did."""
+        whether the letter lost a value."""
         return self.value is None and self.is_ours
 
     @property
@@ -141,7 +141,7 @@ class GroupLetter(Letter):
         ]
         where = "/".join(one or "?" for one in place) if any(place) else "an unknown place"
         failures = self.text(header.RETRY_ATTEMPT) or "?"
-        return f"its consumers gave up after {failures} failures at {where}"
+        return f"the group's consumers gave up after {failures} failures at {where}"
 
     @property
     def remedy(self) -> str:
@@ -174,11 +174,11 @@ def read_place(text: str) -> Place | Origin:
 
 
 REMEDIES: Final = {
-    "record-unreadable": "The letter has no part of the record. Its producer must send it again. "
+    "record-unreadable": "The letter has no part of the record. The producer must send it again. "
     "Set compression.type=uncompressed for the ingress.",
-    "header-unreadable": "Its headers are not in the letter. Correct the producer (header names "
-    "are UTF-8) and send the record again, or replay with --set timer-topic=... and its other "
-    "headers.",
+    "header-unreadable": "The record's headers are not in the letter. Correct the producer (header "
+    "names are UTF-8) and send the record again, or replay with --set timer-topic=... and the "
+    "record's other headers.",
     "header-unknown": "The detail names the nearest header. Replay with --unset of the wrong "
     "name and --set of the right one.",
     "header-unsupported": "Replay with --unset of that header, or add the request to "

@@ -36,10 +36,10 @@ from proxy.publishing.fenced_producer import (
 )
 from proxy.publishing.targets import Targets
 
-# A transaction holds the new ingress records, and a mark for each letter in the marks topic. A mark
-# says that its letter was replayed. All replays of a topic share a transactional id
-# (`FencedProducer`). So no letter is replayed twice, even if a replay is killed, or if two replays
-# run at the same time.
+# A transaction writes the new ingress records, and marks to the marks topic. A mark says that its
+# letter was replayed. All replays of a topic share a transactional id, so a new replay stops an
+# older one (`FencedProducer`). Without `--again` no letter is replayed twice, even if a replay is
+# killed, or if two replays run at the same time.
 
 ATTEMPTS: Final = 5
 
@@ -63,7 +63,7 @@ class ReplayInDoubt(ProxyError):
         super().__init__(
             f"It is not known whether the last batch, {len(letters)} letters from "
             f"{letters[0].place} to {letters[-1].place}, was replayed: {detail}.",
-            "Run the same command again. It finds the result, and replays the other letters.",
+            "Run the same command again. It finds the result, and replays the missing letters.",
         )
 
 

@@ -109,7 +109,7 @@ def read_rate(text: str) -> Rate:
 
 
 HOP_PREFIX: Final = "timer-hop-"
-"""The proxy's own headers in rewritten records have names that begin with this."""
+"""The proxy's own headers in rewritten records have names that begin with this prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +168,10 @@ def is_stamp(name: str) -> bool:
 
 def requests_of(letter: Letter, edits: Edits, group: str | None = None) -> Headers:
     """Return the headers of the ingress record that a letter becomes. The proxy's own headers are
-    left out, except the first origin.
+    left out. Only the first origin is kept, if the letter is not a group's.
 
-    A letter of a group goes back to the group immediately, as if it had never failed. The edits may
-    change delay and topic.
+    A letter of a group goes back to the group immediately, as if the group had never failed to
+    handle the record. The edits may change delay and topic.
     """
     own = [one for one in letter.headers if not is_stamp(one[0])]
     if group is not None:
@@ -367,8 +367,8 @@ class ReplayCounts:
 
 
 # A mark says that a letter was replayed. The same transaction writes the mark and the new ingress
-# record. Marks have a compacted topic of their own. In the dead-letter topic they would look like
-# letters, and in the outcomes topic like a second end of a record. Offsets of a consumer group
+# record. Marks have a compacted topic of their own. In the dead-letter topic marks would look
+# like letters, and in the outcomes topic like a second end of a record. Offsets of a consumer group
 # cannot name single letters. A mark names the dead-letter topic by its id, so old marks do not
 # apply if the topic is created again.
 

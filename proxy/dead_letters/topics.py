@@ -82,8 +82,8 @@ MARKS_TIMEOUT_S: Final = 10.0
 SETTLED_WITHIN_S: Final = 30.0
 LOOK_EVERY_S: Final = 0.2
 MARKS_APART_MS: Final = 3_600_000
-"""Marks and letters get timestamps from different clocks, so a mark may seem to be this much older
-than its letter."""
+"""Marks and letters get timestamps from different clocks, so a mark may seem to be up to this much
+older than its letter."""
 NOT_THERE_YET: Final = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -160,7 +160,7 @@ def _await_settled(reader: TopicReader, uncommitted: TopicReader) -> None:
 
 
 GROUP: Final = "kafka-delay-proxy-dead-letters"
-"""The client library requires a group. No consumer joins it or commits."""
+"""The client library requires a group. No consumer joins this group or commits offsets."""
 READ_ON: Final = 200
 """Up to this many offsets between two wanted letters are read, not jumped over."""
 
@@ -374,7 +374,7 @@ class DeadLetterTopics:
 
 
 def _runs(places: Sequence[Place]) -> list[list[Place]]:
-    """Split the sorted places into runs. Between two runs a jump is cheaper than reading on."""
+    """Split the sorted places where the next place is more than READ_ON offsets away."""
     runs: list[list[Place]] = []
     for place in places:
         last = runs[-1][-1] if runs else None

@@ -129,12 +129,12 @@ class EmbeddedBroker(KafkaServer):
         raise self._failure(took, port)
 
     def _fence_predecessor(self, properties: Mapping[str, str]) -> None:
-        """Run the node as a controller only, until it has fenced the broker of the previous run,
-        or for FENCED_WITHIN_S.
+        """Run the node as a controller only, until the controller has fenced the previous broker,
+        but at most for FENCED_WITHIN_S.
 
         Otherwise the new broker loses its partitions when the old broker's session expires.
-        Transactions that complete in that moment never write their end marker and stay open for
-        ever (KAFKA-20734).
+        Transactions that complete at that moment get no end marker, and stay open for ever
+        (KAFKA-20734).
         """
         self.configure(alone_as_controller(properties))
         self.launch(QUICK_JVM)

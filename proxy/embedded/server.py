@@ -127,7 +127,7 @@ ALONE = {
 }
 """Kafka's own topics: one replica, and few partitions, so that they open quickly."""
 PROMPT = {
-    # A restarted broker waits this long until the session of the killed broker has ended.
+    # A restarted broker waits at most this long until the killed broker's session has ended.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     # A controlled stop leaves partitions without a leader. Transactions that end during
@@ -160,7 +160,7 @@ def server_properties(
 
 
 def alone_as_controller(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return properties that make the node a controller only. It fences silent brokers soon."""
+    """Return properties of a controller only, which fences a silent broker after 200 ms."""
     brokers = ("advertised.listeners", "inter.broker.listener.name")
     kept = {name: value for name, value in properties.items() if name not in brokers}
     listeners = properties["listeners"].split(",")
@@ -182,9 +182,9 @@ def as_text(properties: Mapping[str, str]) -> str:
 
 
 # The files in an embedded broker's folder. A broker locks broker.lock while it uses the folder.
-# This run writes broker.log. The previous run wrote broker.log.1. The file kafka.version names the
-# Kafka that wrote the data. The file broker.fenced exists if the broker of the previous run is
-# fenced.
+# The JVM writes broker.log. The previous JVM wrote broker.log.1. The file kafka.version names the
+# Kafka version that wrote the data. The file broker.fenced exists if the controller has fenced the
+# previous broker.
 
 LOCK_WAIT_S = 3.0
 LEAST_FREE_BYTES = 200 << 20

@@ -1,7 +1,7 @@
-"""A script that runs a command and ends it when the parent process is gone.
+"""A script that runs a command, and ends the command when the parent process is gone.
 
-It imports nothing of the proxy. It polls the parent's id. This works on Linux and macOS, and also
-if the parent was killed.
+The script imports nothing of the proxy. It polls the id of its parent process. The poll works on
+Linux and macOS, and also if the parent process was killed.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""The pending records of a group at its committed positions (one position for each partition).
+"""Exports of a group's pending records, as they are at the committed positions.
 
-Each shard is recovered in a temporary folder by the code of a takeover. So cancels, replaced
-records, half messages and policies are read as a proxy reads them. Nothing is written to the
-broker.
+The export recovers each shard in a temporary folder, with the code of a takeover. So the export
+reads cancels, replaced records, half messages and policies as a proxy does. It writes nothing to
+the broker.
 """
 
 import time
@@ -55,7 +55,7 @@ LOOK_EVERY_S: Final = 0.5
 LIST_WITHIN_S: Final = 10.0
 SETTLED_WITHIN_S: Final = 15.0
 """An export waits at most this long for open transactions. If a proxy has crashed, the broker
-aborts its transaction after 10 s by default."""
+aborts the proxy's transaction after 10 s by default."""
 SHOWN_AT_MOST: Final = 10
 UNDECIDED: Final = "undecided half message"
 REFUSED: Final = "would become a dead letter"
@@ -88,7 +88,7 @@ class LeftBehind:
 
 
 class PositionReader(Recovery):
-    """Recovers shards at their committed positions, and adds no policy of its own to a position."""
+    """Recovers shards at their committed positions. Adds no policy to a position."""
 
     def _under_own_policy(self, position: Position, end: int) -> Position:
         del end
@@ -101,7 +101,7 @@ class Export:
 
     header: ExportHeader
     controls: Sequence[str]
-    """Patterns that the group has paused or limited at run time."""
+    """Target patterns with a pause or a rate limit that was set at run time."""
     left: LeftBehind
     _shards: dict[int, Shard]
     _reading: Callable[[int, range], Iterator[Message]]
@@ -116,9 +116,9 @@ class Export:
     def _caught_up(self, shard: Shard, end: int) -> Iterator[ExportedRecord]:
         """Ingest the records from the committed offset to `end`. Yield the records that are due.
 
-        A record that is due when it is ingested is never pending, because it ends with the same
-        transaction. No pending entry fires here, because a shard fires no entry before it reaches
-        its `barrier`."""
+        In a proxy, a record that is already due when it is ingested ends with the next transaction.
+        So it never becomes pending. No pending entry fires here, because `barrier` is set to the
+        last possible offset, and a shard fires no entry below its barrier."""
         shard.barrier = LAST_OFFSET
         messages = self._reading(shard.ingress.number, range(shard.next_offset, end))
         flushed_at = shard.next_offset
@@ -250,8 +250,8 @@ def _has_members(settings: Settings, ask: Callable[[], list[Member]]) -> bool:
 
 
 def _policy_in_force(committed: Sequence[TopicPartition], settings: Settings) -> str:
-    """Return the digest of the policy that a served partition has. The export uses it for all
-    partitions that were never served."""
+    """Return the digest of the policy in force in the first partition with a readable position. The
+    export uses this policy for all partitions without a committed offset."""
     served = [one for one in committed if one.offset >= 0]
     if not served:
         raise NothingCommitted(settings.group_id, settings.topics.ingress)
@@ -267,7 +267,7 @@ def _reader(settings: Settings, topic: TopicFacts, skipped: SkippedRanges) -> To
         if found is None:
             raise ProxyError(
                 f"No client can read the batch at {topic.name}/{partition}/{base}.",
-                "Skip it (`kafka-delay-proxy skip`), and let a proxy read on. Then export.",
+                "Skip this batch (`kafka-delay-proxy skip`). Export after a proxy has read on.",
             )
         return found.stop
 
@@ -281,8 +281,8 @@ def _is_skipped(skipped: SkippedRanges, partition: int, offset: int) -> bool:
 
 
 def _ends(reader: TopicReader, shards: Mapping[int, Shard]) -> dict[int, int]:
-    """Return the end of the committed records of each partition. Wait for transactions that are
-    open in these shards."""
+    """Return the end offset of the committed records of each partition. Wait for transactions that
+    are open in the partitions of `shards`."""
     until_s = time.monotonic() + SETTLED_WITHIN_S
     while True:
         ends = {number: span.stop for number, span in reader.spans().items()}
@@ -306,8 +306,8 @@ def _places(committed: Sequence[TopicPartition]) -> list[tuple[int, str | None]]
 def _taken(shard: Shard, end: int, *, is_still: bool) -> ExportedPartition:
     """Return a shard's position for the export.
 
-    If the group has committed since then (`is_still` is False), no record after this position is
-    exported. Such a record may be the rewrite of a record that is exported as pending."""
+    If the group has committed again since the export read the position (`is_still` is False), no
+    record after this position is exported. Such a record may be the rewrite of an exported one."""
     at = shard.position
     read_to = max(end, at.next_offset) if is_still else at.next_offset
     return ExportedPartition(shard.ingress.number, at.next_offset, at.watermark_ms, read_to)

@@ -1,7 +1,7 @@
-"""The form of an export: a header, a line for each record, and a trailer (JSON).
+"""The format of an export: lines of JSON for the header, for each record, and for the trailer.
 
-The trailer has the number of records and the SHA-256 of all bytes before it. So a cut or changed
-export is found before anything is imported.
+The trailer has the number of records and the SHA-256 of all lines before it. So an import finds a
+truncated or changed export before it schedules a record.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _encoded = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class ExportDamaged(ProxyError):
-    """The export is cut or changed, or this is no export."""
+    """The input is a truncated or changed export, or no export."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(
@@ -42,7 +42,7 @@ class ExportedPartition(NamedTuple):
     """The committed offset."""
     watermark_ms: int
     read_to: int
-    """Records from the committed offset up to here are in the export, too."""
+    """The export also covers the records from `next_offset` to before this offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ExportHeader:
     group: str
     partitions: tuple[ExportedPartition, ...]
     is_live: bool
-    """Whether the group had members or its position moved, so the export may be outdated."""
+    """Whether the group had members or committed during the export. Then it may be outdated."""
 
     @property
     def source(self) -> str:
@@ -104,7 +104,7 @@ class ExportedRecord(NamedTuple):
         return next((raw for name, raw in reversed(self.headers) if name == ID), None)
 
     def to_json(self) -> str:
-        """Return the record's line. Its `id` is for people. Imports do not read it."""
+        """Return the record's line. The field `id` is for people. Imports do not read `id`."""
         fields: dict[str, Any] = {
             "origin": self.origin,
             "due": self.due_ms,

@@ -1,7 +1,8 @@
 """Places that hold an export: a file, a pipe, or a topic.
 
-A topic holds the bytes of the file in pieces, in partition 0. A piece's key has the name of its
-export and the piece's number, so that a reader can leave out repeated pieces and other exports.
+A topic holds the same bytes as a file, in pieces, in partition 0. The key of a piece is the
+export's random id and the piece's number. So a reader can leave out repeated pieces and other
+exports.
 """
 
 import os
@@ -30,7 +31,7 @@ PIECE_BYTES: Final = 512 * 1024
 KEY: Final = re.compile(rb"([0-9a-f]{32})/([0-9]{12})")
 WRITE_WITHIN_S: Final = 60.0
 GROUP: Final = "kafka-delay-proxy-export"
-"""The client library requires a group. No consumer joins it or commits."""
+"""The client library requires a group. No consumer joins this group or commits offsets."""
 
 Write = Callable[[bytes], object]
 Lines = Callable[[], Iterator[bytes]]

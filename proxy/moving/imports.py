@@ -1,8 +1,9 @@
 """Imports: the records of an export, scheduled once in another cluster.
 
-The whole export is checked first. Then its records are written in transactions. Each transaction
-also writes the progress to the settings topic. All imports from one source share a transactional
-id. So the import after a killed import continues at its progress, and no record is scheduled twice.
+The whole export is checked first. Then transactions write its records to the ingress. Each of them
+also writes the progress, the number of scheduled records, to the settings topic. All imports from
+one source share a transactional id. So a new import stops an older one that still runs. Then it
+reads the committed progress and continues there, and no record is scheduled twice.
 """
 
 import hashlib
@@ -69,7 +70,7 @@ class ImportRefused(ProxyError):
     def __init__(self, problems: "Problems") -> None:
         total = problems.counts.total()
         super().__init__(
-            f"{total:,} of the records would not be scheduled as they were, so nothing is "
+            f"{total:,} of the records would not be scheduled as before, so nothing is "
             f"imported:\n{problems}",
             "Mend the settings or the topics of the new cluster, and run the import again.",
         )
@@ -89,7 +90,7 @@ class ImportTakenOver(ProxyError):
 
     def __init__(self) -> None:
         super().__init__(
-            "Another import of this export has begun, so this one stopped. No record was "
+            "Another import from this source has begun, so this one stopped. No record was "
             "scheduled by both.",
             "Run this import again after the other import has ended.",
         )
@@ -101,7 +102,7 @@ class ImportInDoubt(ProxyError):
     def __init__(self, detail: str) -> None:
         super().__init__(
             f"It is not known whether the last batch was scheduled: {detail}.",
-            "Run the same command again. It finds the result, and schedules the other records.",
+            "Run the same command again. It finds the result, and schedules the missing records.",
         )
 
 
@@ -111,7 +112,8 @@ class IngressRefused(ProxyError):
     def __init__(self, detail: str, done: int) -> None:
         super().__init__(
             f"The ingress refused records after {done:,} were scheduled: {detail}.",
-            "Mend the cause, and run the same command again. The import continues after them.",
+            "Mend the cause, and run the same command again. It continues with the first record "
+            "that is not scheduled yet.",
         )
 
 
@@ -137,7 +139,7 @@ class Problems:
             for (code, target), count in shown
         ]
         more = len(self.counts) - len(shown)
-        return "\n".join([*lines, *([f"- and {more:,} more kinds"] if more else [])])
+        return "\n".join([*lines, *([f"- and {more:,} more problems"] if more else [])])
 
 
 class Checked(NamedTuple):
@@ -151,7 +153,7 @@ class Checked(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The progress of the newest import from a source. `done` of its `records` are scheduled."""
+    """The progress of the newest import from a source: `done` of `records` are scheduled."""
 
     sha256: str
     done: int
@@ -275,8 +277,8 @@ class Importer:
                     raise KafkaException(aborted.error) from None
 
     def _progress(self, key: str) -> Progress | None:
-        """Return the newest progress. It is final, because the producer has fenced other
-        imports."""
+        """Return the newest progress. Other imports cannot change it, because the producer of this
+        import has fenced them."""
         config = client_config(self._settings, group_id=self._settings.group_id, **READER_CONFIG)
         consumers, topic = partial(Consumer, config), self._settings.topics.settings
         reader, found = TopicReader(consumers, topic, [PROGRESS_PARTITION]), None
@@ -301,7 +303,7 @@ class Importer:
 
     def _partition_of(self, record: ExportedRecord, partitions_before: int) -> int:
         """Return the record's old partition if both ingress topics have the same number of
-        partitions. Else choose it by key, as producers do."""
+        partitions. Otherwise choose a partition by the key, if any, as producers do."""
         partitions = self._ingress.partitions
         if partitions != partitions_before and record.key is not None:
             return partition_of(record.key, partitions)
@@ -327,8 +329,8 @@ class Importer:
         return None
 
     def _refusal(self, target: str, partition: int) -> Rejection | None:
-        """Return why the broker would refuse a delivery. A missing topic of a retry group is no
-        reason, because the proxy creates it."""
+        """Return why the broker would refuse a delivery. With `topics.create`, accept
+        each topic of a retry group, because the proxy creates missing ones."""
         at = target, partition
         if at not in self._refusals:
             if len(self._refusals) >= REMEMBERED:
