@@ -67,7 +67,7 @@ class KnownTargets:
         self.until_ms: dict[str, int] = {}
         """Epoch ms until which the broker's answer about a topic is valid."""
         self.are_awaited = False
-        """Whether newer answers are on their way."""
+        """Whether the broker was asked for newer answers that have not come yet."""
         self._refusals: dict[str, Rejection] = {}
         self._is_compressing = is_compressing
 

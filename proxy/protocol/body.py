@@ -34,7 +34,7 @@ CONTENT_ALONE: Final = 0x94
 WITH_PURPOSE: Final = 0x95
 """First byte of a body: a msgpack array of four, or five with a purpose. Stubs have other bytes."""
 GONE: Final = 2**31
-"""Partition of an entry whose record has left the ingress. No request can name this partition."""
+"""Partition of an entry whose record was deleted from the ingress. No request can name it."""
 GONE_BODY: Final = cast(bytes, msgpack.packb((GONE, None, None, [])))
 LARGEST_BATCH_BYTES: Final = 2**31 - 1
 
@@ -81,12 +81,12 @@ def need_dispatch(entries: Iterable[Entry]) -> bool:
 
 
 def has_purpose(body: bytes) -> bool:
-    """Return whether the entry is more than a plain delivery."""
+    """Return whether a body begins with a purpose."""
     return body[0] == WITH_PURPOSE
 
 
 def stub(body: bytes) -> bytes:
-    """Return a body that keeps only the size of the record (`bodies: kafka`)."""
+    """Return a stub, which has only the size of the body (`bodies: kafka`)."""
     return cast(bytes, msgpack.packb(len(body)))
 
 

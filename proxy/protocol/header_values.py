@@ -37,7 +37,7 @@ def read_delay_ms(name: str, raw: bytes | None) -> int:
 
 
 class TargetNames:
-    """Checks of topic names by one policy. When a record fires, the proxy looks for the topic."""
+    """Checks of topic names by one policy. The proxy looks for the topics when the records fire."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy

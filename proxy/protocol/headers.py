@@ -40,8 +40,8 @@ MOVED_FROM: Final = "moved-from"
 INGRESS_KEY: Final = "timer-ingress-key"
 """The key that the ingress record had, if `timer-key` gave the delivery another key."""
 UNREADABLE: Final = "timer-unreadable"
-"""Never on the broker: the proxy reads this header in place of headers that the client library
-cannot decode."""
+"""Never on the broker: this header stands for a record's headers if the client library cannot
+decode them."""
 SKIPPED: Final = bytes(bytearray(b"skipped"))
 """Value of `timer-unreadable` for a record in a batch that an operator skipped. It is compared by
 identity, so it is built at run time. A constant with equal bytes might be the same object."""
@@ -60,16 +60,16 @@ HOP_FIRST: Final = "timer-hop-first"
 """Private: offset at which the producer wrote the record, before all hops."""
 HOP_FIRES: Final = "timer-hop-fires"
 HOP_DUE: Final = "timer-hop-due"
-"""Private, on a moved record: fire time and due (epoch ms) of the entry that it replaces.
-If that entry has ended before this record arrives, this record ends as `missed`."""
+"""Private, on a move: fire time and due (epoch ms) of the entry that the move replaces.
+If this entry has ended before the move arrives, the move ends as `missed`."""
 HOP_MAC: Final = "timer-hop-mac"
 """Private: proves that the proxy wrote the record. Always the last header."""
 PURGE: Final = "timer-purge"
 """Private: pattern of the targets to purge."""
 PURGE_FROM: Final = "timer-purge-from"
 PURGE_TO: Final = "timer-purge-to"
-"""Private: the first and last due (epoch ms) of the records to purge. Without them every due is
-purged."""
+"""Private: the first and last due (epoch ms) of the records to purge. Without these headers, the
+due does not matter."""
 
 ORIGINAL_TOPIC: Final = "retry-original-topic"
 ORIGINAL_PARTITION: Final = "retry-original-partition"
@@ -115,8 +115,8 @@ T = TypeVar("T")
 
 read_headers = methodcaller("headers")
 """Return a message's headers. Raises SystemError if a name is not UTF-8.
-An ordinary call of `message.headers()` takes the interpreter's fast path. Then a later call would
-raise the error."""
+An ordinary call of `message.headers()` takes the interpreter's fast path. Then an unrelated later
+call would raise the error."""
 
 
 def text_of(raw: bytes | None) -> str:

@@ -10,7 +10,7 @@ from storage.store import Entry
 
 
 class Moved(NamedTuple):
-    """Fire time and due of the entry that a moved record replaces."""
+    """Fire time and due of the entry that a move replaces."""
 
     fires_ms: int
     due_ms: int
@@ -63,7 +63,7 @@ class Cancel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """A request to cancel the record at `offset` or its rewritten form."""
+    """A request to cancel the record at `offset` or its newest successor."""
 
     offset: int
     known: tuple[bytes | None, bytes | None] | None = None
@@ -75,8 +75,8 @@ class Recall:
 
     @property
     def names(self) -> list[bytes]:
-        """Return the register's names for this recall. The register notes it if the record has
-        ended or lies below the floor. A successor that arrives later with such a name ends."""
+        """Return the names of this recall in the register. They are noted if the recalled record
+        has ended or lies below the floor. A successor that arrives later with such a name ends."""
         if self.known is None:
             return [receipt_name(self.offset)]
         return recall_names(self.offset, self.proofs)

@@ -108,7 +108,8 @@ class Policy:
         return self.serves is None or kind in self.serves
 
     def group_refusal(self, group: str) -> str | None:
-        """Return why a group's topics are not written to, or None. Producers can invent groups."""
+        """Return why a group's topics are not written to, or None. A producer can invent groups, so
+        the settings must name or allow a group."""
         topic = self.retry_prefix + group
         is_allowed = any(fnmatchcase(topic, pattern) for pattern in self.allow)
         if not self.checks_groups or is_allowed or any(group == g.name for g in self.retry_groups):

@@ -14,7 +14,7 @@ VERSION: Final = 1
 VERSIONS: Final = {"a": 2, "r": 3, "p": 4}
 """Field -> first metadata version with this field. A build refuses versions unknown to it."""
 LAST_OFFSET: Final = 2**63 - 1
-"""Cursor if all entries at the watermark have ended."""
+"""Value of `cursor` if all entries that fire at `watermark_ms` have ended."""
 NEVER_MS: Final = 2**62
 """Later than any fire time."""
 MAX_POLICIES: Final = 24

@@ -83,7 +83,7 @@ LONGEST_USUAL_NAME: Final = 100
 MOST_SHOWN_NAME: Final = 80
 """Unknown names are cut to this length. Comparing a megabyte to all known names takes a second."""
 NO_ID: Final = bytes(bytearray(b"no id"))
-"""Stands for a missing id. It is built at run time, because it is compared by identity."""
+"""Stands for a missing id. Built at run time: a constant could be the same object as an id."""
 
 
 # The requests of a batch. A usual record is an `Entry` or a `WithId`: plain tuples, because named
@@ -301,7 +301,7 @@ def _plus(timestamp_ms: int, delay_ms: int) -> int:
 
 
 class RequestReader:
-    """A parser by one policy. Without an `authenticator` signatures are not checked."""
+    """A reader of records by one policy. Without an `authenticator` signatures are not checked."""
 
     def __init__(self, policy: Policy, authenticator: HopAuthenticator | None = None) -> None:
         self._pack = packer()

@@ -58,7 +58,7 @@ class UnparsedRecord(NamedTuple):
 
 
 class SpecialRequests:
-    """A parser by one policy. Without an `authenticator` signatures are not checked."""
+    """A reader of records by one policy. Without an `authenticator` signatures are not checked."""
 
     def __init__(
         self,
@@ -233,7 +233,8 @@ class SpecialRequests:
         return target, self._due_ms(asked, timestamp_ms, delay_ms or 0)
 
     def _retry(self, asked: Asked) -> tuple[str, int | None]:
-        """Return target and delay after a failure. If no attempt is left, the delay is None."""
+        """Return target and delay after a failure. If no delivery attempt is left, the delay is
+        None."""
         raw = asked.get(names.RETRY_GROUP)
         if not raw:
             why = f"{names.RETRY_GROUP} is {shown(raw)}: it must name the consumer group"

@@ -1,10 +1,10 @@
-"""A command's transactional producer, which takes over from any other producer with its id.
+"""The transactional producer of imports and replays. Only the newest run of a command can write.
 
-1. All runs of a command share a transactional id. When a new run takes over, the broker ends the
-transaction of the old run and refuses its later writes. 2. Only then the new run reads the progress
-that earlier runs have recorded. No other run can add to the progress afterwards. 3. A commit with
-an unknown result is repeated. If the result stays unknown, the run ends. The next run finds the
-result by 1 and 2.
+1. All imports from one source share a transactional id, and so do all replays of one topic. When a
+new run takes over, the broker ends the transaction of the old run and refuses its later writes.
+2. Only then the new run reads the progress that earlier runs have recorded. No other run can add to
+the progress afterwards. 3. A commit with an unknown result is repeated. If the result stays
+unknown, the run ends. The next run finds the result by 1 and 2.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""One transaction: its records, on the plain or the careful path, and what follows each failure."""
+"""One transaction on the plain or the careful path, and the next attempt after a failure."""
 
 import time
 from collections.abc import Callable, Sequence
