@@ -1,4 +1,4 @@
-"""Counts of pending entries by target and by time."""
+"""Counts of pending entries by target, by time and by offset."""
 
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence

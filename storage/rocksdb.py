@@ -293,7 +293,7 @@ class WrittenPieces:
 PEEK_ENTRIES = 4096
 STEP_ENTRIES = 2048
 MOST_ENTRIES = 4096
-"""Most entries of a memtable. The tier writes a memtable in one step of about 15 ms."""
+"""Largest number of entries in a memtable, which is written in one step of about 15 ms."""
 LOOKED_AT = 1024
 """Rows that one `scan` reads, in about 2 ms."""
 MOST_BYTES = 8 * 1024 * 1024
@@ -454,7 +454,7 @@ FAR_MS = 2**62
 
 
 class RocksReader:
-    """A `FolderReader` for RocksDB, which checks every block it reads."""
+    """A `FolderReader` for RocksDB. RocksDB checks every block that it reads."""
 
     def __init__(self, database: RocksDatabase) -> None:
         self._database = database

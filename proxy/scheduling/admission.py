@@ -181,8 +181,8 @@ class Admission:
         return self._schedule(scheduled.entry) if stays else True
 
     def _move(self, offset: int, scheduled: Scheduled) -> bool:
-        """Let a move replace its entry. Return False if the move has missed. A replay does not
-        decide this again, because missed moves are left out of a replay."""
+        """Let a move replace its entry. Return False if the move has missed. A replay never
+        returns False, because missed moves are left out of a replay."""
         assert scheduled.moved is not None, scheduled
         self._note_read(scheduled.hop_from)
         if self._limits.is_replay:
@@ -222,8 +222,8 @@ class Admission:
         return True
 
     def _recall(self, offset: int, recall: Recall) -> bool:
-        """Apply a recall. Return False if it must wait. Each recall reads a record from the
-        ingress, so a transaction holds at most MOST_READ recalls."""
+        """Apply a recall. Return False if it must wait. A transaction has at most MOST_READ
+        recalls, because each recall reads a record from the ingress."""
         if self._ended.recalls >= MOST_READ and not self._limits.is_replay:
             return False
         self._ended.recalls += 1

@@ -1,4 +1,4 @@
-"""One shard's part of a transaction: gathered, planned, and resolved for publishing."""
+"""Types for one shard's part of a transaction: the ended records, the plan, and the batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ RecordRef: TypeAlias = tuple[str, int]
 
 
 class OutgoingRecord(NamedTuple):
-    """A record to be written. Partition -1: the key decides."""
+    """A record to be written. Partition -1: the key decides on the partition."""
 
     topic: str
     value: bytes | None

@@ -124,7 +124,7 @@ class HalfMessages:
 
     def due(self, upto: Watermark, max_events: int) -> DueEvents:
         """Return the first `max_events` events at or below `upto`. Stop earlier once check-backs
-        have CHECK_BACK_BYTES."""
+        reach CHECK_BACK_BYTES."""
         self._read_unread()
         if not self._agenda:
             return DueEvents([], is_all=True)

@@ -1,4 +1,4 @@
-"""Ids of pending records, by which they are replaced, cancelled, recalled or moved."""
+"""The ids by which pending records are replaced, cancelled, recalled or moved."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ from storage.ids.register import Register
 from storage.store import NOTHING, Entry, Key, Named
 
 # See docs/exactly-once.md#ids and rule 10. A rewritten record is in mid-hop until its successor is
-# ingested. A cancel in mid-hop, or a newer record with the id, ends the successor as it arrives.
+# ingested. A cancel in mid-hop, or a newer record with its id, ends the successor as it arrives.
 
 MOST_PAUSES: Final = 100
 IS_HALF_MESSAGE: Final = 1
@@ -275,7 +275,7 @@ class Identities:
         return is_beyond and not self.is_purged(row.offset, row.target, row.due_ms)
 
     def _is_hopping(self, ident: bytes, row: Named) -> bool:
-        """Return whether the id's entry is in mid-hop. Then its successor ends as it arrives. A
+        """Return whether the id's entry is in mid-hop. If so, its successor ends on arrival. A
         record that was requeued before a takeover looks delivered (docs/exactly-once.md, rule 10).
         An entry below the floor has ended, perhaps by a purge that is forgotten."""
         if row.offset < self.position.floor or self.is_purged(row.offset, row.target, row.due_ms):

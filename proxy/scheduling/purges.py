@@ -170,7 +170,7 @@ class Sweep:
 
     def piece(self, ended: Key, beyond: Key, most: int) -> Sequence[SweptEntry]:
         """Return purged entries for the next transaction: the same entries until `note_written`.
-        Entries up to `beyond`, the next watermark, are left out, because they end when due."""
+        Entries up to `beyond`, the next watermark, are left out, because the plan ends them."""
         if most <= 0:
             return ()
         if self._piece:

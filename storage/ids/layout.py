@@ -1,4 +1,4 @@
-"""The format of id runs: ids, hashes, filter, rows, names and manifest."""
+"""The format of the register's files: runs (ids, hashes, filter, rows, names) and manifest."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def bits_of(hashes: Words) -> Words:
 
 
 class BloomFilter:
-    """A Bloom filter. A hash sets four bits of one word, which its highest bits select."""
+    """A Bloom filter. A hash sets four bits in a word. The highest bits of the hash select it."""
 
     def __init__(self, words: Words, power: int) -> None:
         self.words = words

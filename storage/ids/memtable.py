@@ -86,7 +86,7 @@ class Intervals:
 
 
 class Links:
-    """Intervals by end time (`until_ms`). End times are rounded, so that intervals share them."""
+    """Intervals by end time (`until_ms`). End times are rounded, so that many are equal."""
 
     def __init__(self, links: Iterable[Link] = ()) -> None:
         self._by_end_ms: dict[int, Intervals] = {}

@@ -56,7 +56,7 @@ class Lsm:
     """The memtables and runs of a register. Each step does part of one flush and one merge.
 
     A change is first in `active`, then in `immutable`, then in `runs` or `written_links`. A run is
-    written before the manifest. Merged runs go last. The opening removes unlisted files."""
+    written before the manifest. Merged runs are removed last. Opening removes unlisted files."""
 
     def __init__(
         self,
