@@ -41,8 +41,8 @@ class Moment(NamedTuple):
 
 
 class Clock:
-    """Follows the wall clock, unless it is over `max_step_ms` ahead of the broker's time. If the
-    broker's time is unknown, this clock's last time, plus the time since then, replaces it."""
+    """Follows the wall clock while this is at most `max_step_ms` ahead of the broker's time. An
+    unknown broker's time is replaced by this clock's last time plus the time since then."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Clock:
         return None if self._broker is None else self._broker.after(self._monotonic_ms())
 
     def ahead_ms(self, epoch_ms: int) -> int:
-        """Return the ms until `epoch_ms` by the broker's clock, else by the logical clock."""
+        """Return the ms until `epoch_ms` by the broker's clock if known, or by the logical one."""
         broker_ms = self.broker_ms
         return max(0, epoch_ms - (self.now_ms() if broker_ms is None else broker_ms))
 

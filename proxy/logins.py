@@ -1,7 +1,7 @@
 """Login tokens that librdkafka does not make itself.
 
-A thread of librdkafka calls these functions before a token expires. So an idle client stays logged
-in.
+A thread of librdkafka calls `msk_token` or `unsecured_token` before a token expires. So an idle
+client stays logged in.
 """
 
 import json
@@ -37,7 +37,7 @@ Token = tuple[str, float, str, dict[str, str]]
 
 
 def with_login(kafka: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a client's settings, with its secrets, and a callback for MSK's or unsecured tokens.
+    """Return settings with the secrets from files, and a callback for MSK's or unsecured tokens.
 
     librdkafka renews its own unsecured tokens only while a client is polled, so an idle client
     would be logged out. Raises ExtraMissing or SettingsError.
@@ -91,7 +91,7 @@ def msk_token(config: str) -> Token:
     """Sign a token with the identity of AWS that `config` and the environment name.
 
     A role is assumed anew for each token. The log names the cause of a failure, because librdkafka
-    drops it.
+    drops the cause.
     """
     from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as Signer
 
@@ -118,7 +118,7 @@ def _msk_words(config: str) -> dict[str, str]:
     if unknown := ", ".join(sorted(said.keys() - MSK_WORDS)):
         raise SettingsError(
             f"`{WORDS}` under `kafka` has unknown words: {unknown}.",
-            f"With {MSK} it has region=…, and role=… or profile=… if needed.",
+            f"With {MSK}, write region=…, and role=… or profile=… if needed.",
         )
     found = (os.environ[name] for name in REGIONS if os.environ.get(name))
     if region := said.get("region") or next(found, None):

@@ -107,7 +107,7 @@ class FetchedBodies:
     def due(self, now_ms: int, max_entries: int, max_bytes: int = PEEK_BYTES) -> Due:
         found = self._inner.due(now_ms, max_entries, max_bytes)
         fitting = _fitting(found.entries, max_bytes)
-        if self._held_bytes > 2 * max_bytes:  # new entries may fire before held ones
+        if self._held_bytes > 2 * max_bytes:  # held entries wait while earlier ones fire
             self._hold(self._held[entry[1]] for entry in fitting if entry[1] in self._held)
         self._fetch(fitting)
         whole: list[Entry] = []
@@ -168,7 +168,7 @@ def _fitting(entries: list[Entry], max_bytes: int) -> list[Entry]:
 
 def _chunk(entries: Sequence[Entry], gap: int, left_s: float) -> Sequence[Entry]:
     """Return the first entries that can be read in about `left_s`. A large chunk costs less for
-    each entry, because its gaps are smaller."""
+    each entry, because its offsets lie closer together."""
     chunk = entries
     while len(chunk) > LEAST_CHUNK and _cost_s(chunk, gap) > left_s:
         chunk = chunk[: len(chunk) // 2]
@@ -251,8 +251,8 @@ def warn_of_few_open_files(partitions: int) -> None:
         )
 
 
-# Each partition and topic id has a folder in the data folder. The data folder belongs to one `run`
-# at a time, a shard's folder to one worker.
+# Each pair of partition and topic id has a folder in the data folder. The data folder belongs to
+# one `run` at a time. A shard's folder belongs to one worker.
 
 STUBS: Final = "stubs"
 """File in a shard's folder. If it exists, some entries may have stubs instead of bodies."""
@@ -262,7 +262,7 @@ must not start over."""
 IDS: Final = "ids"
 LOCK_FILE: Final = "lock"
 SHARD: Final = re.compile(r"-\d+@[^@]+$")
-"""Part of the name of a shard's folder. The folder keeps this part if it is put aside."""
+"""Part of the name of a shard's folder. A folder that is put aside keeps this part."""
 OURS: Final = re.compile(rf"^{LOCK_FILE}$|^{MEMBER_FILE}\d+$|{SHARD.pattern}")
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 LOCK_WAIT_S: Final = 30.0

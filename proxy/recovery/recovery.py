@@ -1,7 +1,7 @@
 """Takeover of a partition: its committed offset, local state, and records.
 
-Nothing starts over silently. If the committed offset is missing or contradicts the log, the proxy
-stops (docs/exactly-once.md, rules 4, 5 and 8).
+Nothing starts over silently. If the committed offset is lost or contradicts the log, the proxy
+stops until an operator accepts the loss (docs/exactly-once.md, rules 4, 5 and 8).
 """
 
 import time
@@ -34,8 +34,8 @@ from proxy.scheduling.shard import CountIntake, Shard
 from storage.store import Store
 
 READ_BACK_GAP: Final = 500
-"""Wanted records at most this many offsets apart are read in one pass, because half messages lie
-close together."""
+"""Wanted records at most this many offsets apart are read in one pass. Records between them are
+read and dropped."""
 SETTING: Final = "recovery: accept_loss_below"
 REMEDY: Final = "docs/operations/runbook.md#a-watermark-lies-ahead"
 
@@ -177,7 +177,7 @@ class Recovery:
         return self._under_own_policy(self._at_right_time(partition, position), log_range.end)
 
     def _at_right_time(self, partition: int, position: Position) -> Position:
-        """Report a watermark ahead of the clock. Set it back if an operator asks for that."""
+        """Report a watermark ahead of the clock. If an operator asks, set the watermark back."""
         ahead_ms = self._clock.ahead_ms(position.watermark_ms)
         if ahead_ms <= self._clock.max_step_ms:
             return position
@@ -220,8 +220,8 @@ class Recovery:
                 f"unknown. The partition now holds offsets {log_range.start} to "
                 f"{log_range.end - 1}.",
                 f"To start again at an offset that you choose, set `{SETTING}: {{{partition}: "
-                f"{log_range.start}}}`. Later records are read as new, so some may be delivered "
-                "a second time. Earlier records are given up.",
+                f"{log_range.start}}}`. Records from there on are read as new, so some may be "
+                "delivered a second time. Earlier records are given up.",
             )
         log.warning(
             "starting again at the accepted offset",

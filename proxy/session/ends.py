@@ -1,4 +1,4 @@
-"""Records that ended, but not by delivery: metrics, and log lines for some."""
+"""Metrics of records that ended without delivery, and log lines for some of these records."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

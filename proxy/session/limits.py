@@ -89,7 +89,7 @@ class BackPressure:
         self._paused: set[int] = set()
         self._full: set[int] = set()
         self._next_look_ms = self._disk_full_until_ms = 0
-        """The disk was full, so nothing is written before `_disk_full_until_ms`. 0: it had room."""
+        """Nothing is written to a full disk before `_disk_full_until_ms`. 0: the disk had room."""
         self._was_memory_exceeded, self.has_limits = False, limits.are_set
         self.is_ingest_paused = False
         """An operator has paused reading (docs/exactly-once.md, rule 5)."""
@@ -103,8 +103,8 @@ class BackPressure:
         return partition in self._full
 
     def look_at_limits(self, partition: int, shard: Shard) -> None:
-        """Pause or resume reading of this shard by the limits of `admission`. Shards that catch up
-        or await a move still read, because paused records end only after their moves are read."""
+        """Pause or resume reading of this shard by the limits of `admission`. A shard that catches
+        up or must read a move reads on, because some of its records end only then."""
         reached, was_full = None, partition in self._full
         if shard.state is State.READY and shard.admission.awaited_move is None:
             reached = self._limits.reached(shard, is_full=was_full)
@@ -124,7 +124,7 @@ class BackPressure:
     ) -> None:
         """Pause partitions with a backlog or at a limit, or all if memory or disk is full. If an
         operator or the disk reserve pauses reading, still read partitions that catch up, because
-        they deliver nothing yet. Pause none twice, because a pause drops the client's buffer."""
+        they deliver nothing yet. Pause no partition twice: a pause drops the client's buffer."""
         if is_memory_exceeded != self._was_memory_exceeded:
             self._was_memory_exceeded = is_memory_exceeded
             log.info(
@@ -147,7 +147,7 @@ class BackPressure:
             self.resume(self._paused - held)
 
     def resume(self, partitions: Iterable[int]) -> None:
-        """Fetch these partitions again. Otherwise a partition that comes back stays paused."""
+        """Fetch these partitions again. Else a partition that leaves paused comes back paused."""
         if paused := self._paused.intersection(partitions):
             self._ingress.resume(paused)
             self._paused -= paused

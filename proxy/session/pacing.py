@@ -14,7 +14,7 @@ from proxy.publishing.throttling import RECORD_BYTES, Throttling
 from proxy.scheduling.shard import Shard, State
 
 IDLE_COMMIT_MS: Final = 10_000
-"""Interval of commits of an idle shard, so that its watermark is seen to move."""
+"""Interval of commits of an idle shard, so that its committed watermark advances."""
 IDLE_AT_ONCE: Final = 64
 """Largest number of idle shards in a transaction, because each plan takes 0.1 ms."""
 LATEST_PROGRESS_MS: Final = 500
@@ -25,13 +25,13 @@ BUSY_INTERVAL_MS: Final = 10
 AMPLE_RECORDS: Final = 500
 AMPLE_RECORDS_A_MS: Final = 64
 LONGEST_INTERVAL_MS: Final = 50
-"""Beyond AMPLE_RECORDS the interval grows to this limit, because the broker needs cores, too."""
+"""Beyond AMPLE_RECORDS the interval grows to this limit, because fewer commits cost less CPU."""
 FIRST_RECORDS: Final = 2_000
-"""The first transaction of a burst has at most this many records, so that it does not last long."""
+"""The first transaction of a burst has at most this many records, so that its commit is fast."""
 FETCHED_A_SHARD: Final = 10
-"""A fetch may take this many records for each shard with work, because each shard costs time."""
+"""A fetch may take this many records for each shard with work. So many shards need fewer turns."""
 LONG_TRANSACTION_S: Final = 3.0
-"""Transactions shrink after a longer commit. This is about a third of transaction.timeout.ms."""
+"""Transactions shrink after a longer commit. The default transaction.timeout.ms is 10 s."""
 UNBOUNDED: Final = 2**31
 """More records than any transaction asks for."""
 LEAST_RECORDS: Final = 1_000
@@ -52,7 +52,7 @@ class Pacing:
         self._largest = FIRST_RECORDS
         self.is_busy = self.is_gathering = self.is_light = False
         """`is_busy`: the last transaction held BUSY_RECORDS or more. `is_gathering`: the next
-        transaction waits for more. `is_light`: it does so after at most AMPLE_RECORDS."""
+        transaction waits for more records. `is_light`: the same, after at most AMPLE_RECORDS."""
 
     @property
     def largest_records(self) -> int:
@@ -88,8 +88,8 @@ class Pacing:
         return self.throttling.read_until_s > 0 and self.throttling.is_reading_recent
 
     def is_progress_due(self, elapsed_ms: int) -> bool:
-        """Return whether to commit shards in which only reading moved on. Each such shard costs a
-        plan, so these commits are rare."""
+        """Return whether to commit shards that only ingested records. Each such shard costs a plan,
+        so these commits are rare."""
         interval_ms = self._limits.transaction_interval_ms
         is_quiet = elapsed_ms - self._began_ms >= interval_ms
         return is_quiet or elapsed_ms - self._progress_ms >= max(interval_ms, LATEST_PROGRESS_MS)

@@ -59,7 +59,7 @@ class _Limits:
 
 class PendingLimits:
     """The limits of the setting `admission`, for each ingress partition by itself. Undecided half
-    messages are not counted, because they end only by records that must be read."""
+    messages are not counted, because later records must be read to decide them."""
 
     def __init__(self, settings: AdmissionSettings) -> None:
         self._records = _Limits(

@@ -1,4 +1,4 @@
-"""The journey of a record: `Pipeline.turn`. One loop without locks. While a transaction commits,
+"""`Pipeline.turn`, the loop that all records pass. It has no locks. While a transaction commits,
 the next records are fetched. Nothing is ingested or planned before the commit is confirmed."""
 
 import math
@@ -53,7 +53,7 @@ class _UnderWay:
 
 
 class Pipeline:
-    """Moves the records of its shards from the ingress to their targets. `shards` changes only
+    """Takes the records of its shards from the ingress to their targets. `shards` changes only
     inside `fetch` or between turns."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Pipeline:
         """The partitions with which planning and tidying begin."""
         self._has_more_to_tidy = False
         self._is_too_large = False
-        """More records have ended in memory than a throttled transaction may hold."""
+        """More records must end in the next transaction than a throttling broker allows."""
 
     @property
     def is_busy(self) -> bool:

@@ -76,7 +76,7 @@ class Reporter:
         self._by_target = self._bytes_by_target = NO_COUNTS
 
     def report(self) -> None:
-        """Take a snapshot. Then ask the broker, whose answers are in the next snapshot."""
+        """Show the status. Then ask the broker for offset ranges, which a later status shows."""
         now_ms, shards = self._clock.now_ms(), self._pipeline.shards
         self._count_by_target()
         statuses = tuple(self._shard_status(p, shards[p], now_ms) for p in sorted(shards))

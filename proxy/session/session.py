@@ -222,7 +222,7 @@ class Session:
 
     def _leave(self) -> None:
         """Leave the group if another instance can take over soon. Otherwise let Kafka keep this
-        instance's place, because its restart is faster than a takeover by another instance."""
+        instance's place, because a restart is faster than a takeover by another instance."""
         positions = [shard.position for shard in self.parts.pipeline.shards.values()]
         to_read = sum(position.next_offset - position.floor for position in positions)
         if to_read <= READ_SOON and self._has_heirs():

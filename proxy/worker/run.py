@@ -60,7 +60,7 @@ class SnapshotSender:
         self._thread.start()
 
     def close(self) -> None:
-        """Send a last snapshot and close. Do not wait for a parent that has stopped reading."""
+        """Send a last snapshot and close. If the parent reads no more, wait INTERVAL_S."""
         self._stop.set()
         self._thread.join(INTERVAL_S)
         self._connection.close()
@@ -233,7 +233,7 @@ def _end_with_parent() -> None:
 
 
 ANSWERED_WITHIN_S: Final = 120.0
-"""A late broker is awaited this long: longer than any broker's restart."""
+"""The longest wait for a broker that answers late. A broker's restart takes less time."""
 
 
 def run(settings: Settings) -> int:

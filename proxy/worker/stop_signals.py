@@ -1,4 +1,4 @@
-"""Polling for SIGTERM and SIGINT, so that current work is finished first."""
+"""Polling for SIGTERM and SIGINT, so that a process finishes its current work before it ends."""
 
 import signal
 from collections.abc import Callable, Iterator

@@ -161,7 +161,7 @@ class DiskRoom:
 BACKOFF_S: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 STEADY_AFTER_S: Final = 30.0
 STUCK_AT_MOST: Final = 20
-"""After more stuck clients than this the process ends, because each leaves a thread behind."""
+"""After more stuck clients than this the process ends, because each stuck one keeps a thread."""
 FENCED_AT_MOST: Final = 5
 """After this many fenced short sessions in a row, another process must have the same name."""
 DEFECTS_AT_MOST: Final = 5
