@@ -90,7 +90,7 @@ def addressed(settings: Settings) -> str:
 def remedy(
     error: KafkaError, settings: Settings, topic: str | None = None, operation: str = "Describe"
 ) -> str | None:
-    """Return the command that grants the refused right, or None. `topic` needs `operation`."""
+    """Return the command that grants the refused right, or None. On `topic` it is `operation`."""
     needed = {
         KafkaError.TOPIC_AUTHORIZATION_FAILED: topic and Right(operation, "topic", topic),
         KafkaError.GROUP_AUTHORIZATION_FAILED: group_right(settings),
@@ -116,7 +116,7 @@ def group_right(settings: Settings) -> Right:
 
 
 def transactional_right(settings: Settings) -> Right:
-    """Return the right to all transactional ids."""
+    """Return the right to all transactional ids of the group's workers."""
     return Right("Write", "transactional-id", f"{settings.group_id}-", is_prefix=True)
 
 
@@ -394,7 +394,7 @@ def explain(
 
 
 def refuse_beyond_limit(error: KafkaError) -> None:
-    """Raise BrokerLimit if the broker will always give this answer."""
+    """Raise BrokerLimit if a limit of the broker causes the error, so that a retry cannot help."""
     if limit := LIMITS.get(error.code()):
         raise BrokerLimit(
             f"The broker does not allow {limit.found} as requested: {error.str()}.",

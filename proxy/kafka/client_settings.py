@@ -88,7 +88,7 @@ TUNED_CONSUMER: Final = {
     "reconnect.backoff.max.ms": 1_000,
     "topic.metadata.refresh.interval.ms": 5_000,
 }
-"""`heartbeat.interval.ms` is short, because members learn by their heartbeats that partitions move.
+"""`heartbeat.interval.ms` is short, because members learn by their heartbeats of a rebalance.
 `topic.metadata.refresh.interval.ms` is short, so that added partitions are noticed soon."""
 COMMITTED_READER: Final = {
     "enable.auto.commit": False,
@@ -118,7 +118,7 @@ def common_config(settings: Settings) -> dict[str, Any]:
     """Return connection settings. librdkafka's log lines go to the proxy's log.
 
     Rebootstraps are switched off. After brokers have closed the last idle connection, a rebootstrap
-    would forget the coordinators, and delay records by seconds. But if all brokers move to other
+    would forget the coordinators, and delay records by seconds. But if all brokers get other
     addresses, a client no longer finds them, and must be replaced.
     """
     kafka = with_login(settings.kafka)
@@ -227,8 +227,8 @@ def transaction_timeout_ms(settings: Settings) -> int:
 
 
 def transactional_id(settings: Settings, worker: int, number: int = 0) -> str:
-    """Return the transactional id. The length of the group's name at the end makes the id unique,
-    because names may contain hyphens."""
+    """Return the transactional id. The length of the group's name at the end makes the id unique.
+    Without it, groups and instances with hyphens could get the same id."""
     group_id, further = settings.group_id, f".{number}" if number else ""
     return f"{group_id}-{settings.instance_name}-{worker}{further}/{len(group_id)}"
 

@@ -40,7 +40,7 @@ class Request(NamedTuple):
 
 
 class Unconfirmed(Exception):
-    """The broker has not confirmed a record in time. It may still be written."""
+    """The broker has not confirmed a record in time. The record may still be written."""
 
 
 class ControlResult(NamedTuple):
@@ -110,7 +110,7 @@ def await_results(
     consumer: Consumer, origins: Sequence[str], within_s: float, named: str | None = None
 ) -> list[ControlResult]:
     """Wait for the outcomes of control records. The consumer's position must lie before these
-    outcomes. Raises KafkaException if the user may not read them."""
+    outcomes. Raises KafkaException if the user may not read outcomes."""
     return find_results(_outcomes(consumer, time.monotonic() + within_s), origins, named)
 
 

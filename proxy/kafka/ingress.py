@@ -65,7 +65,7 @@ class ReadPositions:
             self._read_to.pop(partition, None)
 
     def reach(self, partition: int, end_offset: int) -> None:
-        """Move a partition's next offset to its end. Only aborted records can lie between them."""
+        """Advance a next offset to its partition's end. Only aborted records can lie in between."""
         if partition in self._read_to:
             raise _skipped(partition, self._next[partition], end_offset)
         if partition in self._next:
@@ -207,8 +207,8 @@ class LongPoll:
         return self._made
 
 
-# The consumer never commits. It is a static member of a cooperative-sticky group, so a restart
-# within the session time-out moves no partition.
+# The consumer never commits. It is a static member of a cooperative-sticky group, so a worker
+# keeps its partitions in a restart within the session time-out.
 
 FETCH_RECORDS: Final = 2_000
 ASK_TIMEOUT_S: Final = 5.0
@@ -225,7 +225,7 @@ THE_END: Final = frozenset(
     {KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID, NOT_IN_THE_LOG, *REFUSALS}
 )
 """Reading ends after these errors, even if the client library does not call them fatal. A member
-can fence itself after a broker's restart. If an offset is not in the log, recovery reports it."""
+can fence itself after a broker's restart. An offset that the log lacks is reported by recovery."""
 
 
 class Owner(Protocol):
@@ -400,8 +400,8 @@ class Ingress:
         return TopicPartition(self.topic, partition, next_offset, metadata)
 
     def group_metadata(self) -> object:
-        """Return the metadata that fences a dropped worker (KIP-447). They are cached, because the
-        client library asks another thread for them. The broker refuses outdated metadata."""
+        """Return the metadata that fence a dropped worker (KIP-447). They are cached, because each
+        call waits for another thread of the client library. The broker refuses old metadata."""
         if self._group_metadata is None:
             self._group_metadata = self._consumer.consumer_group_metadata()
         return self._group_metadata

@@ -27,7 +27,7 @@ class LogRange(NamedTuple):
 
 
 def answered_offset(answer: Future[Any]) -> int:
-    """Wait for the offset from `list_offsets`. -1 means that no record is young enough. Raises
+    """Wait for the offset from `list_offsets`. -1 for a time: all records are older. Raises
     KafkaException, also if librdkafka 2.16 answers OFFSET_INVALID for a missing leader."""
     offset = int(answer.result().offset)
     if offset < -1:

@@ -1,5 +1,5 @@
 """Readers outside of consumer groups. After a jump to another offset a consumer can return records
-that it fetched before the jump (librdkafka 2256), so each range has its own consumer."""
+that it fetched before (librdkafka 2256). So `TopicReader` makes a new consumer for each range."""
 
 import time
 from collections import deque
@@ -146,7 +146,7 @@ def first_offsets_since(
 
 
 class TopicReader:
-    """Reads one topic. `after_poll` is called after a few hundred records, and may raise.
+    """Reads one topic. `after_poll` is called after each poll, and may raise.
     `end_of_batch` returns the first offset after an unreadable batch."""
 
     def __init__(

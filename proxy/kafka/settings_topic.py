@@ -1,4 +1,4 @@
-"""The settings topic, which each session reads whole and then follows.
+"""The settings topic: policies, hop keys and operators' controls. Each session reads it whole.
 
 Its records about served partitions show whether a partition is new or has lost its committed offset
 (docs/exactly-once.md#8-never-silently-start-over). For audits these records also list policies by
@@ -63,7 +63,7 @@ OVERDUE: Final = "overdue/"
 CLOCK: Final = "clock/"
 """An empty record, written to learn the broker's time."""
 IMPORTED: Final = "imported/"
-"""The progress of imports. Only imports use it."""
+"""How far an import has come. Only imports use these records."""
 MOST_POLICIES: Final = 256
 """Number of policies kept for each partition, in at most 10 KB."""
 DIGEST_LENGTH: Final = 16
@@ -151,8 +151,8 @@ class RunTimeControls:
 
     @property
     def limits(self) -> Mapping[str, TargetLimit]:
-        """Limits by pattern. A rule for overdue records applies only once it is in the topic, so
-        that audits know it."""
+        """Limits by pattern. A rule for overdue records applies only once the topic has the rule.
+        Then audits know it, too."""
         found: dict[str, TargetLimit] = {}
         for pattern, limit in self._limits.items():
             rules = limit.rules_json(pattern)
@@ -225,7 +225,7 @@ def _limit(value: bytes) -> TargetLimit:
 
 
 READ_TIMEOUT_S: Final = 30.0
-"""Longer than any open transaction: the broker aborts a transaction earlier."""
+"""By default the broker aborts open transactions earlier (transaction.timeout.ms: 10 s)."""
 WRITE_TIMEOUT_S: Final = 30.0
 RESTORE: Final = (
     "Restore that topic's records. Do not delete or empty the topic while records are pending."
@@ -235,8 +235,8 @@ RESTORE: Final = (
 class SettingsTopic:
     """The content of the settings topic at the last `look`, and a writer to the topic. For one
     thread. `new_reader` makes a consumer of committed records. `heartbeat` is called while waiting.
-    `range_of` returns a partition's offsets. It does not ask the consumer, which would answer only
-    after its open fetch, half a second later."""
+    `range_of` returns a partition's offsets. By default it asks the consumer, which answers only
+    after its open fetch, up to half a second later."""
 
     def __init__(
         self,

@@ -88,7 +88,7 @@ def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
     """Return the configuration with which each of the proxy's topics is created.
 
     Pending records are rewritten after half the ingress retention. So the retention only needs to
-    be longer than downtimes. Records get the broker's time.
+    be over twice the longest downtime. Records get the broker's time.
     """
     names = settings.topics
     stay = str(settings.max_delay_ms + DAY_MS)
@@ -103,7 +103,7 @@ def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
 
 
 def changes_topic(settings: Settings) -> dict[str, dict[str, str]]:
-    """Return the configuration of the topic of changes. `run` works without the topic."""
+    """Return the configuration of the topic of operators' changes. `run` works without it."""
     kept = {"retention.ms": str(CHANGES_DAYS * DAY_MS)}
     always = {"message.timestamp.type": "LogAppendTime", **UNPACKED}
     return {settings.topics.changes: {**always, **kept}}
@@ -395,7 +395,7 @@ class DerivedTopics:
 
 
 def group_named_in(topic: str, names: TopicSettings) -> str | None:
-    """Return the consumer group in a topic's name, or None. A topic of replay marks names none."""
+    """Return the consumer group in a topic's name, or None. A topic `<name>.replayed` has none."""
     if fnmatchcase(topic, names.replay_marks_of(f"{names.dlq_prefix}*")):
         return None
     for prefix in (names.retry_prefix, names.dlq_prefix):

@@ -166,7 +166,7 @@ class _Probe:
 
 
 class SkippedRanges:
-    """Skipped ranges of an ingress topic, for one thread. Ranges are added while it is in use."""
+    """Skipped ranges of an ingress topic, for one thread. Ranges may be added at any time."""
 
     def __init__(self) -> None:
         self._ranges: dict[int, dict[int, range]] = {}
@@ -182,8 +182,8 @@ class SkippedRanges:
 
 
 class Skipping:
-    """Skipped ranges that reading has reached, and stand-ins for their records. Records after the
-    start of such a range are dropped. Records after its end are fetched again."""
+    """Skipped ranges that reading has reached, and stand-ins for their records. Records
+    fetched from the start of such a range on are dropped. Records after it are fetched again."""
 
     def __init__(self, ranges: SkippedRanges) -> None:
         self._ranges = ranges
@@ -222,7 +222,7 @@ class Skipping:
 
 
 STUCK_AFTER: Final = 3
-"""A partition is stuck after this many failures. The network can cause fewer failures."""
+"""A partition is stuck after this many failures at an offset. Fewer may be the network's fault."""
 OVER_AFTER_S: Final = 60.0
 """After this time without failure the offset is considered readable."""
 WARN_EVERY_S: Final = 60.0

@@ -1,4 +1,4 @@
-"""Metrics of records that ended without delivery, and log lines for some of these records."""
+"""Metrics of records that ended, but not by delivery, and log lines for some of these records."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
