@@ -33,8 +33,8 @@ from storage.store import Entry
 LATEST_UNTIMELY_MS: Final = 300_000
 """A record with a refused timestamp waits for as long as it is overdue, but at most this long."""
 TRANSIENT: Final = frozenset({"target-unknown", "not-authorised", "partition-unavailable"})
-"""Refusals that may end by themselves or that an operator can mend. Such records are tried again at
-the retry levels."""
+"""Codes of refusals that may end by themselves or that an operator can mend. The refused records
+are tried again at the retry levels."""
 
 log = structlog.get_logger(__name__)
 

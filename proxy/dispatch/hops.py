@@ -47,7 +47,7 @@ def moved(
     deliver_at_ms: int,
     not_before: NotBefore | None = None,
 ) -> OutgoingRecord:
-    """Return the replacement for a pending record, with another due or not-before time."""
+    """Return the move of a pending record, with another due or not-before time."""
     numbers = {
         names.DELIVER_AT: deliver_at_ms,
         names.HOP_NOT_BEFORE: not_before and not_before.not_before_ms,
@@ -116,18 +116,18 @@ TARGET_REFUSED: Final[MovingState] = "target-refused"
 
 
 class Moving(NamedTuple):
-    """Whether a record can be moved, and the record that moves it."""
+    """Whether a record can be moved, and the move that replaces the record."""
 
     state: MovingState
     at: int
     """Offset of the record's newest successor, or the record's own offset. If there is a successor,
     ask again with the record at this offset."""
     record: OutgoingRecord | None = None
-    """The replacement, if the record is pending."""
+    """The move, if the record is pending."""
 
 
 def find_moving(shard: Shard, message: Message, deliver_at_ms: int) -> Moving:
-    """Return whether an ingested record of the shard can be moved, and its replacement."""
+    """Return whether an ingested record of the shard can be moved, and the move."""
     offset = message.offset()
     known = shard.named(receipt_name(offset))
     if known is not None and known.offset > offset:

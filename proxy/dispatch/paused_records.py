@@ -1,8 +1,8 @@
 """Release of paused records after a pause (docs/exactly-once.md#paused-targets).
 
 A due record for a paused target is rewritten once. After the pause a move takes the record's place.
-The move keeps the due, which has passed, so it is delivered on arrival. If the operator resumed the
-target with a rate (`resume --per-second`), the move waits for its place in a queue."""
+The move keeps the due, which has passed. So the move is delivered on arrival, unless the operator
+resumed the target with a rate (`resume --per-second`). Then the move waits in a queue."""
 
 from collections import deque
 from collections.abc import Sequence

@@ -18,8 +18,8 @@ TRIES_IN_ALL: Final = 20
 TRIED_LATER: Final = 3
 LATER_EVERY_MS: Final = 250
 LATER_AFTER_MS: Final = 1_000
-"""Suspect records are tried again after this time. A group of TRIED_LATER records comes every
-LATER_EVERY_MS, so that other records wait for few aborts."""
+"""Suspect records are tried again after this time. TRIED_LATER suspects are tried every
+LATER_EVERY_MS, so that few aborts delay other records."""
 REMEMBERED: Final = 100_000
 FORGOTTEN_AFTER_MS: Final = 120_000
 """Refusals are forgotten after this time, because the topic may have changed. The session after a

@@ -139,13 +139,13 @@ class ReleaseControl:
         return self._end_of_pause(target, now_ms) is not None
 
     def is_queue(self, end_ms: int) -> bool:
-        """Return whether the pause that ended at `end_ms` is known and ended with a rate. Then its
-        records have places in a queue."""
+        """Return whether the pause that ended at `end_ms` is known and ended with a rate. Then the
+        records of the pause have places in a queue."""
         ends = self.resumed.values()
         return any(end.at_ms == end_ms and end.per_second is not None for end in ends)
 
     def not_before(self, delivery: Delivery, now_ms: int) -> NotBefore | None:
-        """Return the new not-before time of a paused or queued record, None if it keeps its time.
+        """Return the new not-before time of a paused or queued record. None: it keeps its time.
         Call this method once for each record and transaction, because each call reserves a
         place."""
         is_paused, resumed_ms = delivery.is_paused, delivery.resumed_ms

@@ -191,7 +191,7 @@ def _last_hop(history: History, trace: Trace) -> History:
 
 def _ended(history: History, end: End, trace: Trace) -> Step:
     """Return the step of an outcome. A move may be delivered before the outcome of the moved record
-    is written. So the step has the earlier of their two times, and the move's due."""
+    is written. So the step has the earlier of the two timestamps, and the move's due."""
     where, detail = ending(history, end)
     time_ms, due_ms = end.timestamp_ms, None
     if end.is_move:

@@ -279,7 +279,7 @@ class Tracer:
 
     def _rewritten(self, trace: Trace, record: TracedRecord, before: Origin) -> Origin:
         """Return the record that `record` continues: `before`. But the successor of a half message
-        names the message's commit as `before`. Then return its first origin, the half message."""
+        names the message's commit as `before`. Then return the first origin, the half message."""
         first = record.origin(header.FIRST_ORIGIN)
         ingested = self._read(before)
         if ingested is not None and ingested.request.kind == "commit" and first is not None:

@@ -255,8 +255,8 @@ def _rocketmq(record: ForeignRecord) -> Ask:
 
 
 def _rocketmq_cloud(record: ForeignRecord) -> Ask:
-    """Read the property of cloud services. No source says whether it wins over other times, so all
-    times must agree."""
+    """Read the time property of cloud services. No source says whether this time wins over other
+    times, so all times must agree."""
     if START_DELIVER_TIME not in record.headers or ROCKETMQ_DELETE in record.headers:
         return {}
     return record.due_at(START_DELIVER_TIME, signed=True)
@@ -280,7 +280,7 @@ def _rocketmq_time(record: ForeignRecord) -> Ask:
 
 def _rocketmq_cancel(record: ForeignRecord) -> Ask:
     """Read a delete: the UNIQ_KEY, in newer versions after the topic and `+`. RocketMQ's clients
-    write a UNIQ_KEY in hexadecimal digits, so it contains no `+`."""
+    write a UNIQ_KEY in hexadecimal digits, so this key has no `+`."""
     named = record.headers[ROCKETMQ_DELETE]
     unique_key = (named or b"").rpartition(b"+")[2]
     if not unique_key:

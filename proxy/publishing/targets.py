@@ -185,8 +185,8 @@ class Targets:
         self.known.are_awaited = bool(self._renewed)
 
     def ask_again(self, topics: Iterable[str], now_ms: int) -> bool:
-        """Ask about topics with answers older than DOUBTED_AFTER_MS. Return whether it asked.
-        Raises KafkaException if there is no answer, old or new."""
+        """Ask about topics with answers older than DOUBTED_AFTER_MS. Return whether there is such
+        a topic. Raises KafkaException if there is no answer, old or new."""
         since_ms = now_ms - DOUBTED_AFTER_MS
         old = [topic for topic in topics if self._waited_for_ms.get(topic, since_ms) <= since_ms]
         self._ask(old, now_ms)
@@ -203,8 +203,8 @@ class Targets:
             self.known.rules[topic] = TopicRules(largest_bytes, is_compacted)
 
     def find_unavailable(self, topics: set[str], now_ms: int) -> bool:
-        """Ask which partitions are unavailable, because records do not arrive. Return whether a
-        target has such partitions. Those of the proxy's own topics are only logged."""
+        """Ask which partitions are unavailable, because records do not arrive. Return whether
+        targets have some. Unavailable partitions of the proxy's own topics are only logged."""
         existing = {topic for topic in topics if self.known.refusal(topic) is None}
         asked = existing | self.known.unavailable.keys()
         for topic, reasons in self._unavailable.of(listed_states(self._admin, asked)).items():

@@ -139,8 +139,8 @@ def _report(
 
 def judge_invalid(reports: dict[RecordRef, Report], aborted: TransactionAborted) -> None:
     """Tell invalid records from records whose time the broker refuses. Both get the same code. Only
-    the transaction's error tells them apart, and only for one record batch. If it is about invalid
-    records, reports of other topics are dropped, and the next attempt shows them again."""
+    the transaction's error tells them apart, and only for one record batch. If this error is about
+    invalid records, reports of other topics are dropped, and the next attempt shows them again."""
     invalid = {ref: one for ref, one in reports.items() if one.rejection.code == INVALID}
     topics = list(dict.fromkeys(one.topic for one in invalid.values()))
     if aborted.code == KafkaError.INVALID_TIMESTAMP:

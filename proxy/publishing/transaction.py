@@ -67,7 +67,7 @@ class Publisher:
 
 class Transaction:
     """Makes one transaction, again and again while the broker aborts it. Call `send`, then `wait`.
-    They raise SessionLost, and `wait` also GroupMoved and Throttled."""
+    Both raise SessionLost, and `wait` also GroupMoved and Throttled."""
 
     def __init__(
         self,
