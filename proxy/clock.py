@@ -41,8 +41,8 @@ class Moment(NamedTuple):
 
 
 class Clock:
-    """Follows the wall clock while this is at most `max_step_ms` ahead of the broker's time. An
-    unknown broker's time is replaced by this clock's last time plus the time since then."""
+    """Follows a wall clock up to `max_step_ms` ahead of the broker's time, else the broker's time.
+    If the broker's time is unknown, this clock's last time plus the time since then replaces it."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ class BrokerUnreachable(ProxyError):
 
 
 class BrokerLate(BrokerUnreachable):
-    """Kafka does not answer in time, e.g. because it has no leader or controller."""
+    """Kafka does not answer in time, e.g. because a leader or the controller is missing."""
 
     def __init__(self, bootstrap: str, detail: str) -> None:
         ProxyError.__init__(

@@ -196,15 +196,15 @@ OWNERS_EVERY_S: Final = 3.0
 LOOKS_IN_A_ROW: Final = 2
 """This many answers must show the same unowned partitions, because a rebalance may have begun."""
 LOOKS_UNTIL_WHOLE: Final = 5
-"""Watching ends after this many answers without unowned partitions."""
+"""Watching ends after this many answers in a row in which each partition has an owner."""
 PAUSE_S: Final = 30.0
 """The pause after a requested rebalance, because other members may have requested it, too."""
 STAY_S: Final = 15.0
 
 
 class UnassignedPartitions:
-    """Watches, without blocking, until each partition has an owner. Only the arrival of a member
-    can leave partitions without an owner."""
+    """Watches, without blocking, until each partition has an owner. Later only a member that
+    arrives can leave partitions without an owner, and this member watches, too."""
 
     def __init__(
         self,

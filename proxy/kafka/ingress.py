@@ -65,7 +65,7 @@ class ReadPositions:
             self._read_to.pop(partition, None)
 
     def reach(self, partition: int, end_offset: int) -> None:
-        """Advance a next offset to its partition's end. Only aborted records can lie in between."""
+        """Set the next offset to the partition's end. Only aborted records can lie in between."""
         if partition in self._read_to:
             raise _skipped(partition, self._next[partition], end_offset)
         if partition in self._next:

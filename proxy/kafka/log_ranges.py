@@ -27,8 +27,8 @@ class LogRange(NamedTuple):
 
 
 def answered_offset(answer: Future[Any]) -> int:
-    """Wait for the offset from `list_offsets`. -1 for a time: all records are older. Raises
-    KafkaException, also if librdkafka 2.16 answers OFFSET_INVALID for a missing leader."""
+    """Wait for the offset from `list_offsets`. For a time, -1 means that all records are older.
+    Raises KafkaException, also if librdkafka 2.16 answers OFFSET_INVALID for a missing leader."""
     offset = int(answer.result().offset)
     if offset < -1:
         raise KafkaException(NOT_GIVEN)

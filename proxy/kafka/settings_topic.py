@@ -151,8 +151,8 @@ class RunTimeControls:
 
     @property
     def limits(self) -> Mapping[str, TargetLimit]:
-        """Limits by pattern. A rule for overdue records applies only once the topic has the rule.
-        Then audits know it, too."""
+        """Limits by pattern. A rule for overdue records applies only after the topic has it,
+        because audits must find each applied rule there."""
         found: dict[str, TargetLimit] = {}
         for pattern, limit in self._limits.items():
             rules = limit.rules_json(pattern)

@@ -1,4 +1,4 @@
-"""The local state of partitions: opens it, measures it, and reads bodies back from the broker."""
+"""The folders of partitions, opened and measured, and bodies read back from the broker."""
 
 import fcntl
 import os
@@ -107,7 +107,7 @@ class FetchedBodies:
     def due(self, now_ms: int, max_entries: int, max_bytes: int = PEEK_BYTES) -> Due:
         found = self._inner.due(now_ms, max_entries, max_bytes)
         fitting = _fitting(found.entries, max_bytes)
-        if self._held_bytes > 2 * max_bytes:  # held entries wait while earlier ones fire
+        if self._held_bytes > 2 * max_bytes:  # not all held entries are among the next to fire
             self._hold(self._held[entry[1]] for entry in fitting if entry[1] in self._held)
         self._fetch(fitting)
         whole: list[Entry] = []

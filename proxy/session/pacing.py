@@ -29,7 +29,7 @@ LONGEST_INTERVAL_MS: Final = 50
 FIRST_RECORDS: Final = 2_000
 """The first transaction of a burst has at most this many records, so that its commit is fast."""
 FETCHED_A_SHARD: Final = 10
-"""A fetch may take this many records for each shard with work. So many shards need fewer turns."""
+"""A fetch may take this many records for each shard with work. A turn costs time for each shard."""
 LONG_TRANSACTION_S: Final = 3.0
 """Transactions shrink after a longer commit. The default transaction.timeout.ms is 10 s."""
 UNBOUNDED: Final = 2**31
