@@ -266,7 +266,8 @@ def overdue_rules_json(settings: ReleaseSettings) -> str:
 BURST_MS: Final = 250
 """The records that a rate allows in this time may be delivered in one burst."""
 REFILL_MS: Final = 50
-"""When a rate is used up, records wait for this long and pass together, in few transactions."""
+"""When a rate is used up, records wait until as many may pass as the rate allows in this time, at
+least one. So the records need few transactions."""
 
 
 class RateLimit:
