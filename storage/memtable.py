@@ -218,7 +218,7 @@ class DueIndex:
 NONE_MS = 2**63 - 1
 ALL_BYTES = 2**63
 NEAR_MS = 1_000
-"""Entries before the horizon are tuples. The horizon is 1 to 2 s after the latest look-up time."""
+"""Entries before the horizon are tuples. A look-up sets the horizon 1 to 2 s after its time."""
 ENTRY_BYTES = 300
 """Approximate memory of an entry, without its body."""
 
