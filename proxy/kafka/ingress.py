@@ -110,7 +110,7 @@ def _without_repeats(partition: int, records: Sequence[Message], next_offset: in
 
 
 # The group's consumer asks a hundred times a second for full batches, and cannot ask less often.
-# While no record comes, its partitions are paused, and another consumer asks instead. The broker
+# While no record comes, this consumer is paused, and another consumer asks instead. The broker
 # answers that consumer when a record or aborted transaction comes, or after half a second.
 #
 # A pause drops the batch being fetched, perhaps seconds of work. So the group's consumer is paused

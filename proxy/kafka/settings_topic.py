@@ -296,8 +296,8 @@ class SettingsTopic:
         self._consumer.close()
 
     def policy(self, digest: str) -> Policy:
-        """Return the policy with this digest. Raises StartOverRefused if the topic has lost it,
-        because pending records need it."""
+        """Return the policy with this digest. Raises StartOverRefused if the topic has lost the
+        policy, because pending records need the policy."""
         return self._known(self._policies, digest, "The committed offsets name the settings")
 
     def hop_key(self, digest: str) -> HopKey:

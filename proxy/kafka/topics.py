@@ -278,7 +278,7 @@ class TopicWatch:
 
 
 def ingress_config(name: str, admin: AdminClient) -> Mapping[str, str]:
-    """Return the configuration of the ingress. It is empty if the proxy may not read it."""
+    """Return the configuration of the ingress. If the proxy may not read it, return {}."""
     asked = ConfigResource(ResourceType.TOPIC, name)
     answer = admin.describe_configs([asked], request_timeout=ASK_TIMEOUT_S)[asked]
     try:

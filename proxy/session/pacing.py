@@ -103,7 +103,7 @@ class Pacing:
 
     def begin(self, records: int, elapsed_ms: int, unrated: int = 0, size_bytes: int = 0) -> None:
         """Begin a transaction with bodies of `size_bytes`. No rate counts the `unrated` records.
-        After a full transaction the next one need not wait, because there is a backlog."""
+        After a full transaction the next one need not wait, because more records wait."""
         if self._rate.limit is not None:
             self._rate.limit.take(records - unrated, elapsed_ms)
         self.is_busy = records >= BUSY_RECORDS

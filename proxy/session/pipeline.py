@@ -291,8 +291,8 @@ class Pipeline:
         return records_available
 
     def _due(self, at: Moment, records_available: int) -> dict[int, Plan]:
-        """Plan the next transaction, if it may begin. The transaction after it begins with the
-        shards that are left out."""
+        """Plan the next transaction, if it may begin. If shards are left out, the transaction after
+        this one begins with them."""
         if not self._may_begin:
             return {}
         until_s = time.monotonic() + PLAN_S

@@ -23,7 +23,7 @@ PAUSE_PER_COUNTING: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class AdminSide:
-    """A worker's newest status, its metrics, and the mailbox for queries. It outlives sessions."""
+    """A worker's newest status, its metrics, and its mailbox for queries. They outlive sessions."""
 
     board: StatusBoard
     metrics: Metrics

@@ -166,7 +166,7 @@ FENCED_AT_MOST: Final = 5
 """After this many fenced short sessions in a row, another process must have the same name."""
 DEFECTS_AT_MOST: Final = 5
 """After more defects in a row than this the worker ends. A retry is safe, because each session
-builds its memory anew."""
+rebuilds its shards from the broker."""
 LOSSES: Final = (SessionLost, KafkaException, StorageError)
 ONCE_RUN: Final = (*LOSSES, BrokerRefused, SecretUnreadable)
 """After its first lost session a worker also waits for a missing right, and for the file of a
