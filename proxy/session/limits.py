@@ -96,7 +96,7 @@ class BackPressure:
 
     @property
     def is_disk_full(self) -> bool:
-        """Whether reading is paused because the disk is full or has less than its reserve free."""
+        """Whether reading is paused because the disk is full or lacks its free reserve."""
         return self._disk_full_until_ms > 0 or self._reserve.is_short
 
     def is_full(self, partition: int) -> bool:
