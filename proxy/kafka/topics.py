@@ -307,7 +307,7 @@ def retention_ms(config: Mapping[str, str]) -> int | None:
 
 
 def _id_of(topic: TopicDescription) -> str:
-    """Return the id as text that is safe for file names."""
+    """Return the id as Kafka's tools print it. Such ids are safe for file names."""
     return str(topic.topic_id).replace("+", "-").replace("/", "_")
 
 
