@@ -22,7 +22,7 @@ from proxy.protocol.bounded_json import MOST_BYTES, JsonRefused, read_object
 
 ANSWER_LIMIT_S: Final = 10.0
 MOST_ANSWER_BYTES: Final = 64 << 20
-NAME_IT: Final = "Start it, or name its admin port with --admin host:port."
+NAME_IT: Final = "Start the proxy, or name its admin port with --admin host:port."
 ANOTHER: Final = "Another instance may have it: name that instance with --admin host:port."
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class ProxyUnreachable(ProxyError):
 
 
 class ProxyRefuses(ProxyUnreachable):
-    """A proxy listens there, and refuses the request."""
+    """A proxy listens at the address, and refuses the request."""
 
 
 class NotThere(ProxyError):
@@ -178,7 +178,7 @@ def missing_in(said: Answer) -> dict[str, str]:
         for one in said["unanswered"]
     }
     return silent or {
-        "The group": "Some partitions recover or move to another instance, or no broker answers."
+        "The group": "Some partitions recover or change to another instance, or no broker answers."
     }
 
 

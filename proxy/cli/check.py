@@ -114,7 +114,7 @@ def settings_findings(settings: Settings) -> Iterator[Finding]:
 
 def _admin_port(admin: AdminSettings) -> Iterator[Finding]:
     """Yield a finding if the admin port is taken or unusable. No token is sent to the program that
-    listens there."""
+    listens on the port."""
     try:
         listen(admin).close()
     except PortTaken as taken:
@@ -128,7 +128,7 @@ def _admin_port(admin: AdminSettings) -> Iterator[Finding]:
             return
         yield Subject("admin").advice(
             f"a kafka-delay-proxy already listens on {admin.host}:{admin.port}",
-            "If it is to run beside this one, choose another `admin: port` for one of them.",
+            "If both are to run, choose another `admin: port` for one of them.",
         )
     except SettingsError as error:
         yield Subject("admin").stop(error.found.removesuffix("."), error.remedy)

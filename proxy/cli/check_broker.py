@@ -132,8 +132,8 @@ def _may_create(admin: AdminClient, topic: str) -> bool:
 def clock_findings(settings: Settings) -> Iterator[Finding]:
     """Yield findings about clocks.
 
-    The settings topic must exist. The check writes a record there. Its timestamp is the broker's
-    time."""
+    The settings topic must exist. The check writes a record to this topic. The record's timestamp
+    is the broker's time."""
     topic, limit_ms = settings.topics.settings, int(Connection.limit_s * 1000)
     config = client_config(settings, acks=1, linger_ms=0, message_timeout_ms=limit_ms)
     clock = BrokerClock(lambda: Producer(config), topic, settings.group_id)
@@ -150,7 +150,7 @@ def clock_findings(settings: Settings) -> Iterator[Finding]:
     if answer.time is None:
         yield Subject("clock").warn(
             f"{topic} keeps the producers' timestamps, so the proxy's clock cannot be compared "
-            "with the broker's. A clock that is ahead delivers early",
+            "with the broker's. A proxy whose clock is ahead delivers early",
             f"Let the broker set the timestamps: {STAMP_IT.format(topic)}",
         )
         return
@@ -160,7 +160,7 @@ def clock_findings(settings: Settings) -> Iterator[Finding]:
     if abs(lead_ms) <= settings.clock.max_step_ms:
         yield Subject("clock").ok(f"differs from the broker's by {abs(lead_ms)} ms")
     elif lead_ms > 0:
-        ahead = "ahead of the broker's: the proxy uses the broker's until they agree"
+        ahead = "ahead of the broker's: the proxy uses the broker's clock until both agree"
         yield Subject("clock").warn(f"{wrong} {ahead}", mend)
     else:
         behind = "behind the broker's: all deliveries would be late by this time"
@@ -174,7 +174,7 @@ def _watermarks(settings: Settings, broker_ms: int) -> Iterator[Finding]:
         if ahead_ms > settings.clock.max_step_ms:
             yield Subject(f"partition {partition}").warn(
                 f"its watermark lies {shown_duration(ahead_ms)} ahead of the broker's clock: no "
-                "record of this partition fires before then",
+                "record of this partition fires before the watermark",
                 f"Wait, or set `recovery: set_back_watermark: [{partition}]` for one start.",
             )
 
@@ -401,7 +401,7 @@ def _topic(
         )
     if name not in configs:
         yield subject.advice(
-            "the proxy's user may not read its configuration",
+            "the proxy's user may not read the topic's configuration",
             "Grant this right, so that `check` can read the configuration. "
             f"{grant(topic_rights(name, 'DescribeConfigs'), settings)}",
         )

@@ -166,7 +166,7 @@ def _retention_time(subject: Subject, kept_ms: int, settings: Settings) -> Findi
     )
     if is_too_short(settings, kept_ms):
         return subject.stop(
-            f"{kept}; {waits}: records are deleted before that",
+            f"{kept}; {waits}: Kafka deletes records that the proxy still needs",
             f"Raise retention.ms to {least_ms * ROLL_AT} (-1 keeps all), or set "
             "`roll_after: auto`.",
         )
@@ -175,8 +175,8 @@ def _retention_time(subject: Subject, kept_ms: int, settings: Settings) -> Findi
         return subject.ok(found)
     return subject.warn(
         found,
-        "If it is down for longer, Kafka deletes needed records, and the proxy refuses to start. "
-        f"Raise retention.ms to at least {least_ms + DAY_MS}, or lower `roll_after`.",
+        "If the proxy is down for longer, Kafka deletes needed records, and the proxy refuses to "
+        f"start. Raise retention.ms to at least {least_ms + DAY_MS}, or lower `roll_after`.",
     )
 
 
@@ -221,9 +221,9 @@ def _partitions(ingress: TopicConfig, settings: Settings) -> Iterator[Finding]:
     if settings.topics.create and ingress.partitions > named:
         yield ingress.subject.advice(
             f"has {ingress.partitions} partitions, `topics: partitions` says {named}",
-            "If partitions were added while records were pending, keys have moved to other "
+            "If partitions were added while records were pending, keys now have other "
             "partitions. Ids are valid only within a partition. So a cancel or a replacement by "
-            "id misses records that were written before. Recall such a record by its origin "
+            "id misses records that are older than the change. Recall such a record by its origin "
             f"(`timer-recall`). Then set `topics: partitions: {ingress.partitions}`.",
         )
 

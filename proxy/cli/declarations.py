@@ -57,7 +57,7 @@ class Asked(WithBroker):
     )
     topic: list[str] | None = option(
         "For the proxy: a target, or `orders.*` for all targets that begin with `orders.`. For "
-        "others: a topic that they read. Repeatable."
+        "other users: a topic that the user reads. Repeatable."
     )
     group: str | None = option(
         "The consumer group of a RetryConsumer, of check-backs, or of dead letters."

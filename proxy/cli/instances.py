@@ -34,7 +34,7 @@ def instances(asked: Instance) -> None:
     elif missing:
         say(f"These totals lack the partitions {_numbers(missing)}.")
     elif not said["complete"]:
-        say("A partition moves to another instance, and is counted twice.")
+        say("A partition changes from one instance to another, and is counted twice.")
     raise typer.Exit(0 if said["complete"] else 1)
 
 

@@ -1,4 +1,4 @@
-"""`export` and `import`: pending records moved to another cluster."""
+"""`export` and `import`: take the pending records of a group to another cluster."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 
 SHOWN_AT_MOST: Final = 10
 IS_LIVE: Final = (
-    "The group has members, so delivery goes on. Records that are delivered after this export "
-    "are delivered again after an import. Stop all proxies first to move a group."
+    "The group is not stopped, so delivery goes on. Records that are delivered after this export "
+    "are delivered again after an import. Stop all proxies of the group first."
 )
 
 
 class NotAllExported(ProxyError):
-    """Some pending records cannot be moved."""
+    """Some pending records cannot be exported."""
 
     def __init__(self, left: "LeftBehind") -> None:
         super().__init__(
-            f"Nothing is exported, because some records cannot be moved:\n{_left_lines(left)}",
+            f"Nothing is exported, because some records cannot be exported:\n{_left_lines(left)}",
             "Commit or roll back the half messages, or wait until they expire. Or give --partial "
             "to export the other records.",
         )
@@ -79,7 +79,7 @@ class Moving(AtBroker):
 class Exporting(Moving):
     """Options of `export`."""
 
-    partial: bool = flag("Leave out records that cannot be moved, such as undecided half messages.")
+    partial: bool = flag("Leave out records that cannot be exported (undecided half messages ...).")
 
 
 def export(asked: Exporting) -> None:
@@ -165,7 +165,7 @@ class Importing(Moving):
 def import_records(asked: Importing) -> None:
     """Schedule the records of an export in this cluster, each once.
 
-    Run the command again after an interruption. Give it the settings of the new proxies."""
+    Give the command the settings of the new proxies. After an interruption run it again."""
     asked.check()
     with explained(asked.settings), _read(asked) as lines, stop_signals() as is_stopping:
         importer = Importer(asked.settings, lambda: ExportReader(lines(), asked.place))

@@ -380,8 +380,9 @@ def _say_body(record: Found) -> None:
 PURGE: Final[dict[str, Any]] = {"method": "POST", "within_s": CHANGED_WITHIN_S}
 REMOVED: Final = "`pending` counts them until the proxy has removed them."
 PURGE_NOT_YET: Final = (
-    "The purge is written. Some partitions have not read it yet. It cancels their records when "
-    "they do. Look whether the proxy is behind (/readyz) or the ingest is paused (`pauses`)."
+    "The purge is written. Some partitions have not read it yet. The purge cancels their "
+    "records when they read it. Look whether the proxy is behind (/readyz) or the ingest is "
+    "paused (`pauses`)."
 )
 
 
@@ -454,8 +455,8 @@ def _say_purge(done: Answer) -> None:
 
 
 MOST_FAILURES: Final = 60
-"""Most repeated calls of a move. The repeats last longer than the takeover of a killed instance's
-partitions."""
+"""A move repeats its calls at most this many times. The repeats last longer than the takeover of a
+killed instance's partitions."""
 AGAIN_S: Final = 1.0
 MOVED: Final = ("replaced", "requeued")
 """Outcomes of records that were moved."""
@@ -480,7 +481,7 @@ def move(asked: Bulk) -> None:
 
     At most 10,000 records are moved. Only records that were counted before are moved, each once. If
     --at was interrupted, run it again. After an interrupted --later first look at `pending list`,
-    because moved records would get a second delay. Exit code 1: an instance did not answer, or a
+    because a second run moves moved records again. Exit code 1: an instance did not answer, or a
     counted record was not moved, for example because it was delivered before."""
     if asked.as_json and not (asked.dry_run or asked.yes):
         raise typer.BadParameter("--json does not ask for confirmation: give --yes or --dry-run")
@@ -525,8 +526,8 @@ def _move(asked: Bulk, address: str, body: Mapping[str, Any]) -> Answer:
 def _each_move(
     asked: Bulk, address: str, body: Mapping[str, Any], confirm: str | None
 ) -> Iterator[Answer]:
-    """Yield the answers to all calls of a move. Repeat a call that fails or does nothing. This is
-    harmless, because a moved record is not moved again."""
+    """Yield the answers to all calls of a move. Repeat a call that fails or does nothing. A
+    repeat is harmless, because a moved record is not moved again."""
     failures = 0
     while confirm is not None:
         try:
@@ -573,7 +574,7 @@ def _say_moves(done: Answer, targets: str) -> None:
         dues = f", due from {shown_time(done['first_due'])} to {shown_time(done['last_due'])}"
     say(f"{counted(done['records'], 'record')} for {targets} can be moved{dues}.")
     if done["cut"]:
-        say("There are more records. These fire first. Run the command again for the others.")
+        say("There are more records, which fire later. Run the command again for these.")
     if reasons := _reasons(done):
         say(reasons)
     say(_covered(done["partitions"]))

@@ -75,7 +75,7 @@ class AllInstances(Instances):
 
 @dataclass(frozen=True, kw_only=True)
 class Change(AllInstances):
-    """Options that name the targets of a change. Or a flag names another subject."""
+    """Options that name the targets of a change. A flag can replace the targets."""
 
     targets: str | None = argument(
         "A target, or a pattern like 'orders-*'.",
@@ -144,7 +144,7 @@ def resume(asked: Resumed) -> None:
 
 
 def pauses(asked: AllInstances) -> None:
-    """List paused targets, targets released at a rate, and whether the ingress is paused."""
+    """List paused targets, targets released at a rate, and whether the ingest is paused."""
     replies = asked.ask("/pauses")
     ingest = asked.ask("/ingest").answers
     paused, rates = _in_force(replies)
@@ -322,7 +322,7 @@ class Recorded(Times, Instance):
 def changes(asked: Recorded) -> None:
     """List the changes that callers of the admin port made or tried to make, the newest first.
 
-    All instances give the same list, so one is asked."""
+    All instances give the same list, so the command asks only one."""
     done = asked.ask(f"/changes?limit={asked.limit}")
     if asked.as_json:
         say_json(done)

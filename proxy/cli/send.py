@@ -163,7 +163,7 @@ def send(asked: Asked, to: AtBroker) -> None:
         tries = settings.retry.max_attempts
         say(
             f"The topic {target} does not exist. Create it before the due, because the proxy does "
-            f"not create it. After {tries} publish attempts the record becomes a dead letter."
+            f"not create it. Otherwise the record is a dead letter after {tries} publish attempts."
         )
 
 
@@ -215,8 +215,8 @@ class PartitionUnknown(ProxyError):
         super().__init__(
             f"The topic {topic} has no partition {partition}.",
             f"Give a number from 0 to {partitions - 1}. The record's origin "
-            "(topic/partition/offset) names it. Omit --partition if the record was keyed by its "
-            "id.",
+            "(topic/partition/offset) names the partition. Omit --partition if the record was "
+            "keyed by its id.",
         )
 
 
@@ -344,7 +344,7 @@ def commit(asked: ById) -> None:
     """Commit a half message, so that it is delivered.
 
     Exit code 1: no half message with this id was undecided, or no answer came."""
-    asked.decide("commit", "will be delivered at its due time, or at once if that has passed")
+    asked.decide("commit", "will be delivered at its due time, or at once if this time has passed")
 
 
 def rollback(asked: ById) -> None:
@@ -370,8 +370,8 @@ class Recalled(Control):
 def recall(asked: Recalled) -> None:
     """Cancel the pending record at this place of the ingress, with or without an id.
 
-    The record's key or id is the proof that you may cancel it. The command reads them from the
-    ingress, unless you give one. Exit code 1: the record had ended, or no answer came."""
+    The record's key or id is the proof that you may cancel it. The command reads key and id from
+    the ingress, unless you give one. Exit code 1: the record had ended, or no answer came."""
     settings, place = asked.settings, read_origin(asked.origin)
     ingress = settings.topics.ingress
     if place is None or place.topic != ingress or str(place) != asked.origin:

@@ -41,7 +41,7 @@ class NoLocalData(ProxyError):
 
 
 class LocalDataUnreadable(ProxyError):
-    """A shard's folder is inconsistent. The proxy moves it aside and rebuilds it."""
+    """A shard's folder is inconsistent. The proxy puts the folder aside and rebuilds the shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class LocalShard:
         except (StorageError, ValueError) as error:
             raise LocalDataUnreadable(
                 f"{self.folder} cannot be read: {error}.",
-                "If the proxy runs, try again. If it does not, start it: it moves a damaged "
+                "If the proxy runs, try again. If not, start the proxy: it puts a damaged "
                 "folder aside and rebuilds the data from the broker.",
             ) from None
 
@@ -87,7 +87,7 @@ class LocalShard:
 
 def local_shards(data_dir: Path) -> list[LocalShard]:
     """Return the shards of a data folder, sorted by name. Omit damaged folders that the proxy has
-    moved aside. Raises NoLocalData."""
+    put aside. Raises NoLocalData."""
     folders = [folder for folder in sorted(data_dir.glob("*@*")) if folder.is_dir()]
     named = [(SHARD_FOLDER.fullmatch(folder.name), folder) for folder in folders]
     shards = [LocalShard(match["shard"], folder) for match, folder in named if match]

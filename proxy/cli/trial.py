@@ -45,7 +45,7 @@ class ProxyEnded(ProxyError):
 
 
 class ProxyProcess:
-    """A `run` command in its own process group. It dies with this process.
+    """A `run` command in its own process group. It ends with this process.
 
     `log` receives its stderr."""
 
@@ -137,7 +137,7 @@ TRIAL_PARTITIONS = 3
 def dev(
     port: Port = DEFAULT_PORT,
     data_dir: Annotated[
-        Path, typer.Option(help="Folder for the data of broker and proxy. It is kept.")
+        Path, typer.Option(help="Folder for the data of broker and proxy. The data is kept.")
     ] = Path("data/dev"),
     config: Annotated[
         Path | None,

@@ -55,7 +55,7 @@ class ExportHeader:
     group: str
     partitions: tuple[ExportedPartition, ...]
     is_live: bool
-    """Whether the group had members or committed during the export. Then it may be outdated."""
+    """Whether the group had members, or committed meanwhile. Then the export may be outdated."""
 
     @property
     def source(self) -> str:

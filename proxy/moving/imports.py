@@ -1,9 +1,9 @@
 """Imports: the records of an export, scheduled once in another cluster.
 
-The whole export is checked first. Then transactions write its records to the ingress. Each of them
+The whole export is checked first. Then its records are written in transactions. Each transaction
 also writes the progress, the number of scheduled records, to the settings topic. All imports from
-one source share a transactional id. So a new import stops an older one that still runs. Then it
-reads the committed progress and continues there, and no record is scheduled twice.
+one source share a transactional id. So a new import stops an older one that still runs. The new
+import reads the committed progress and continues there, and no record is scheduled twice.
 """
 
 import hashlib
