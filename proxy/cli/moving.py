@@ -1,4 +1,4 @@
-"""`export` and `import`: take the pending records of a group to another cluster."""
+"""`export` and `import`: pending records moved to another cluster."""
 
 import sys
 from collections.abc import Callable, Iterator

@@ -107,7 +107,7 @@ def test_verify_ends_with_1_where_a_body_was_changed(call: Call, data_dir: Path)
     assert "1 of 2 shards are damaged." in out
     code, _, err = call("store", "dump")
     assert code == 1
-    assert "it moves a damaged folder aside" in err
+    assert "it puts a damaged folder aside" in err
 
 
 def test_dump_prints_each_entry_with_its_bytes_as_text(call: Call) -> None:
