@@ -142,7 +142,7 @@ def _data_dir(data_dir: Path) -> Finding:
     except OSError as error:
         return Subject("data_dir").stop(
             f"{there} cannot be written: {error.strerror}",
-            "Make it writable for the proxy's user, or choose another `data_dir`.",
+            "Make this folder writable for the proxy's user, or choose another `data_dir`.",
         )
     from proxy.recovery.local_state import open_to_others
 

@@ -2,8 +2,8 @@
 
 The whole export is checked first. Then its records are written in transactions. Each transaction
 also writes the progress, the number of scheduled records, to the settings topic. All imports from
-one source share a transactional id. So a new import stops an older one that still runs. The new
-import reads the committed progress and continues there, and no record is scheduled twice.
+one source (a group in a cluster) share a transactional id. So a new import stops an older one that
+still runs. The new import continues at the committed progress, and no record is scheduled twice.
 """
 
 import hashlib
