@@ -121,7 +121,7 @@ class Instances(Configured):
         """The addresses to ask. A name that has several addresses in DNS, such as a headless
         Service, is replaced by these addresses."""
         admin = self.settings.admin
-        named = [_with_scheme(one, admin) for one in self.admin or [address_of(admin)]]
+        named = [with_scheme(one, admin) for one in self.admin or [address_of(admin)]]
         return [one for address in named for one in _all_of(address)]
 
     @cached_property
@@ -165,7 +165,7 @@ class Instance(Configured):
     def ask(self, path: str, **how: Any) -> Answer:
         admin = self.settings.admin
         trust = trust_named(admin) if self.admin else trust_own(admin)
-        address = _with_scheme(self.admin or address_of(admin), admin)
+        address = with_scheme(self.admin or address_of(admin), admin)
         return ask(address, path, best_token(admin), trust=trust, **how)
 
 
@@ -200,7 +200,7 @@ def address_of(admin: AdminSettings) -> str:
     return f"[{host}]:{admin.port}" if ":" in host else f"{host}:{admin.port}"
 
 
-def _with_scheme(address: str, admin: AdminSettings) -> str:
+def with_scheme(address: str, admin: AdminSettings) -> str:
     """Return the address. If it has no scheme and `admin.tls` is set, put https before it."""
     is_tls = admin.tls.certificate is not None or admin.tls.ca is not None
     return f"https://{address}" if is_tls and "://" not in address else address

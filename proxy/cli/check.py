@@ -12,7 +12,7 @@ import typer
 
 from proxy.admin.access import is_loopback, listen
 from proxy.admin.tls import trust_own
-from proxy.cli.admin_port import NotThere, ProxyRefuses, address_of, ask
+from proxy.cli.admin_port import NotThere, ProxyRefuses, address_of, ask, with_scheme
 from proxy.cli.check_broker import broker_findings, retry_settings_findings
 from proxy.cli.check_configs import Finding, Severity, Subject, existing
 from proxy.cli.terminal import AtBroker, say, say_json, say_table, shown_duration
@@ -49,7 +49,8 @@ def check(
     Compaction removes it. The check writes nothing else.
     """
     findings = list(settings_findings(asked.settings))
-    if not offline and all(finding.severity is not Severity.STOP for finding in findings):
+    stopped = {finding.subject for finding in findings if finding.severity is Severity.STOP}
+    if not offline and "kafka" not in stopped:
         findings += broker_findings(asked.settings)
     counts = Counter(finding.severity for finding in findings)
     stops, warnings = counts[Severity.STOP], counts[Severity.WARN]
@@ -120,7 +121,8 @@ def _admin_port(admin: AdminSettings) -> Iterator[Finding]:
     except PortTaken as taken:
         try:
             trust = trust_own(admin)
-            ask(address_of(admin), "/limits", None, within_s=PORT_WITHIN_S, trust=trust)
+            address = with_scheme(address_of(admin), admin)
+            ask(address, "/limits", None, within_s=PORT_WITHIN_S, trust=trust)
         except (ProxyRefuses, NotThere):
             pass
         except ProxyError:

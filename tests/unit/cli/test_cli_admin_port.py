@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +23,8 @@ from proxy.cli.admin_port import (
 )
 from proxy.cli.check import settings_findings
 from proxy.cli.check_configs import Finding, Severity
-from proxy.config.settings import AdminSettings, Settings
+from proxy.config.settings import AdminSettings, AdminTls, Settings
+from tests.support.installation.certificates import Authority
 from tests.support.simulation.admin_api import MadeUpApi
 
 TOKEN = "a-token-nobody-guesses"
@@ -245,9 +247,16 @@ def test_instances_behind_one_name_are_all_asked(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("token", [None, TOKEN])
-def test_check_knows_a_proxy_at_the_admin_port(token: str | None) -> None:
-    with closing(AdminServer(MadeUpApi(AdminSettings(port=0, token=token)).site)) as server:
-        (found,) = admin_findings(AdminSettings(port=server.port))
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_check_knows_a_proxy_at_the_admin_port(
+    token: str | None, is_tls: bool, tmp_path: Path
+) -> None:
+    Authority().issue("proxy", ["localhost"]).write(tmp_path)
+    files = {"certificate": tmp_path / "certificate.pem", "key": tmp_path / "key.pem"}
+    tls = AdminTls(**files) if is_tls else AdminTls()
+    settings = AdminSettings(port=0, token=token, tls=tls)
+    with closing(AdminServer(MadeUpApi(settings).site)) as server:
+        (found,) = admin_findings(settings.model_copy(update={"port": server.port}))
     assert (found.severity, "already listens" in found.found) == (Severity.ADVICE, True)
 
 
