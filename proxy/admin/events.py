@@ -195,7 +195,7 @@ def _by_time(workers: Workers, statuses: Sequence[Status], now_ms: int) -> dict[
 
 def _refused(statuses: Sequence[Status]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for one in (one for status in statuses for one in status.refused):
+    for one in (one for status in statuses for one in status.refused if one.records):
         shown = found.setdefault(one.target, {"records": 0, "oldest_due": one.oldest_due_ms})
         shown["why"] = f"{one.reason}: {one.detail}"
         shown["records"] += one.records

@@ -17,6 +17,7 @@ INDEX = """kafka-delay-proxy
 """
 FOLDER: Final = Path(__file__).with_name("page")
 PREFIX: Final = "/page/"
+MOST_WHY: Final = 300
 TYPES: Final = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -77,6 +78,8 @@ def readiness(statuses: Sequence[Status]) -> JsonReply:
     is_full = any(status.is_disk_full for status in statuses)
     if not statuses or not all(status.assigned for status in statuses):
         reason = "the consumer group has not assigned partitions yet"
+        if why := next((status.lost_why for status in statuses if status.lost_why), ""):
+            reason += f". The last session was lost: {why[:MOST_WHY]}"
         if is_full:
             reason = "the disk is full, so this instance serves no partitions: see the runbook"
         return 503, {"ready": False, "reason": reason, "not_ready": []}

@@ -9,6 +9,7 @@ from proxy.cli.admin_port import Instance
 from proxy.cli.terminal import counted, say, say_json, say_table
 from proxy.logs import plain
 
+NOTHING_KNOWN = "no partition has caught up, so it is not known how many records are pending."
 COLUMNS = ("instance", "version", "state", "partitions", "pending", "overdue", "oldest overdue by")
 
 
@@ -25,9 +26,10 @@ def instances(asked: Instance) -> None:
         say(f"{plain(one['instance'])} did not answer. {plain(one['reason'])}")
     missing, answered = said["partitions_missing"], len(said["instances"])
     whole = answered + len(said["unanswered"])
+    known = f"{counted(said['pending'], 'record')} pending, {_number(said['overdue'])} overdue."
     say(
         f"{answered} of {counted(whole, 'instance')} answered: "
-        f"{counted(said['pending'], 'record')} pending, {_number(said['overdue'])} overdue."
+        f"{known if said['partitions'] else NOTHING_KNOWN}"
     )
     if missing is None:
         say("The broker is silent, so it is not known whether these are all partitions.")

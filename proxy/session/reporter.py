@@ -35,8 +35,8 @@ class AdminSide:
         board = StatusBoard(time.monotonic())
         return cls(board, Metrics(board.read, targets_shown), QueryMailbox())
 
-    def show_lost_session(self, *, is_disk_full: bool = False) -> None:
-        """Show that the worker lives, but has no shards until the next session."""
+    def show_lost_session(self, why: str, *, is_disk_full: bool = False) -> None:
+        """Show that the worker lives, but has no shards until the next session, and why."""
         self.metrics.count_lost_session()
         self.metrics.show(disk_full=is_disk_full)
         known = self.board.read()
@@ -49,6 +49,7 @@ class AdminSide:
                 max_per_second=known.max_per_second,
                 is_ingest_paused=known.is_ingest_paused,
                 is_disk_full=is_disk_full,
+                lost_why=why,
             )
         )
 
@@ -94,6 +95,7 @@ class Reporter:
                 self._rate.set_at_run_time,
                 self._metrics.refused.now(),
                 self._is_disk_full(),
+                "" if self._pipeline.is_assigned else self._board.read().lost_why,
             )
         )
         self._show_gauges(now_ms)

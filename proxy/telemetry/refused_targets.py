@@ -12,6 +12,11 @@ from proxy.clock import wall_clock_ms
 from proxy.telemetry.collectors import OTHER
 
 MINUTE_MS: Final = 60_000
+SOON_MS: Final = 2 * MINUTE_MS
+SECOND_MS: Final = 1_000
+TRIED_WITHIN_MS: Final = 10_000
+"""A record that is due for its next attempt gives its age for this long. Without that, the metric
+would have a gap before each further failure."""
 LOGGED_EVERY_MS: Final = MINUTE_MS
 MOST_TARGETS: Final = 200
 """Limit of pairs of target and reason. All further targets share one entry for each reason."""
@@ -33,30 +38,36 @@ class RefusedTarget(NamedTuple):
     reason: str
     detail: str
     records: int
+    """Number of records whose next publish attempt is still to come."""
     oldest_due_ms: int
 
 
 class _Refused:
     """The records that wait for their next publish attempt to a target.
 
-    `by_minute`: minute of the next attempt -> number of records, and their earliest due."""
+    `by_time`: time before which the next attempts come -> number of records, and their earliest
+    due. The times are full seconds for attempts within SOON_MS, and full minutes otherwise."""
 
     def __init__(self) -> None:
         self.detail = ""
         self.logged_ms = 0
-        self.by_minute: dict[int, tuple[int, int]] = {}
+        self.by_time: dict[int, tuple[int, int]] = {}
 
-    def add(self, due_ms: int, again_ms: int) -> None:
-        minute = again_ms // MINUTE_MS
-        records, oldest_ms = self.by_minute.get(minute, (0, due_ms))
-        self.by_minute[minute] = records + 1, min(oldest_ms, due_ms)
+    def add(self, due_ms: int, again_ms: int, now_ms: int) -> None:
+        step_ms = SECOND_MS if again_ms - now_ms < SOON_MS else MINUTE_MS
+        before_ms = (again_ms // step_ms + 1) * step_ms
+        records, oldest_ms = self.by_time.get(before_ms, (0, due_ms))
+        self.by_time[before_ms] = records + 1, min(oldest_ms, due_ms)
+
+    def records(self, now_ms: int) -> int:
+        return sum(records for before, (records, _) in self.by_time.items() if before > now_ms)
 
     def forget(self, now_ms: int) -> None:
         """Drop records whose next publish attempt has come. If the attempt fails, `put_off` adds
         them again."""
-        past = [minute for minute in self.by_minute if (minute + 1) * MINUTE_MS <= now_ms]
-        for minute in past:
-            del self.by_minute[minute]
+        past = [before for before in self.by_time if before + TRIED_WITHIN_MS <= now_ms]
+        for before in past:
+            del self.by_time[before]
 
 
 class RefusedTargets(Collector):
@@ -73,8 +84,8 @@ class RefusedTargets(Collector):
         with self._lock:
             refused = self._of(target, code)
             refused.detail = detail
-            refused.add(due_ms, again_ms)
             now_ms = self._now_ms()
+            refused.add(due_ms, again_ms, now_ms)
             is_logged = now_ms - refused.logged_ms < LOGGED_EVERY_MS
             if not is_logged:
                 refused.logged_ms = now_ms
@@ -91,16 +102,17 @@ class RefusedTargets(Collector):
     def now(self) -> tuple[RefusedTarget, ...]:
         with self._lock:
             self._forget()
+            now_ms = self._now_ms()
             found = [
                 RefusedTarget(
                     target,
                     code,
                     refused.detail,
-                    sum(records for records, _ in refused.by_minute.values()),
-                    min(oldest_ms for _, oldest_ms in refused.by_minute.values()),
+                    refused.records(now_ms),
+                    min(oldest_ms for _, oldest_ms in refused.by_time.values()),
                 )
                 for (target, code), refused in self._refused.items()
-                if refused.by_minute
+                if refused.by_time
             ]
         return tuple(sorted(found, key=lambda one: one.oldest_due_ms))
 
@@ -133,5 +145,5 @@ class RefusedTargets(Collector):
         now_ms = self._now_ms()
         for place, refused in list(self._refused.items()):
             refused.forget(now_ms)
-            if not refused.by_minute and now_ms - refused.logged_ms >= LOGGED_EVERY_MS:
+            if not refused.by_time and now_ms - refused.logged_ms >= LOGGED_EVERY_MS:
                 del self._refused[place]

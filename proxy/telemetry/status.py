@@ -70,6 +70,8 @@ class Status:
     max_per_second: int | None = None
     refused: tuple[RefusedTarget, ...] = ()
     is_disk_full: bool = False
+    lost_why: str = ""
+    """Why the last session was lost. Empty once partitions are assigned again."""
 
 
 def partitions_of(statuses: Iterable[Status]) -> list[int]:

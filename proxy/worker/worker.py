@@ -226,14 +226,15 @@ def run_worker(
                 )
             except losing as lost:
                 losing = ONCE_RUN
-                side.show_lost_session(is_disk_full=isinstance(lost, StorageFull))
-                log.warning("session lost: shards are recovered from the broker", why=_said(lost))
+                why = _said(lost)
+                side.show_lost_session(why, is_disk_full=isinstance(lost, StorageFull))
+                log.warning("session lost: shards are recovered from the broker", why=why)
                 log_missing_rights(settings, str(lost))
                 time.sleep(losses.backoff_s(lost, time.monotonic() - started_s))
             except ProxyError:
                 raise
             except Exception as defect:
-                side.show_lost_session()
+                side.show_lost_session("a defect, which the log has")
                 log.exception("session ended by a defect. Please report it", why=repr(defect))
                 time.sleep(losses.backoff_s(defect, time.monotonic() - started_s))
             gc.collect()

@@ -27,9 +27,11 @@ def test_the_oldest_record_counts_by_its_own_due_until_its_next_attempt_has_pass
     refused.put_off("orders", WHY, NOW_MS - 1_000, NOW_MS + 10_000)
     assert shown(refused) == {("orders", "not-authorised"): 420.0}
     assert [(one.target, one.records) for one in refused.now()] == [("orders", 2)]
-    clock.now_ms += 90_000
+    clock.now_ms += 11_000
     assert [one.records for one in refused.now()] == [1]
-    clock.now_ms += 180_000
+    clock.now_ms += 230_000
+    assert [one.records for one in refused.now()] == [0], "its age shows until the attempt fails"
+    clock.now_ms += 9_000
     assert (shown(refused), refused.now()) == ({}, ())
 
 

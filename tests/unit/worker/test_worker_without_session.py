@@ -18,6 +18,7 @@ from proxy.telemetry.status import ShardStatus, Status
 from proxy.worker import worker
 from storage.store import TargetCounts
 
+LOST = "the broker is away"
 RUNNING = ShardStatus("timer.ingress", 0, "running", 10, 5_000, 7, 3, 0)
 
 
@@ -30,7 +31,7 @@ def side(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AdminSide:
         made.board.show(
             Status((RUNNING,), -1_000.0, True, TargetCounts({"orders": 3}), frozenset({"bills"}))
         )
-        raise SessionLost("the broker is away")
+        raise SessionLost(LOST)
 
     made = AdminSide.of_new_worker(50)
     monkeypatch.setattr(worker, "open_session", lost)
@@ -46,7 +47,9 @@ def _run_once(side: AdminSide) -> None:
 def test_without_a_session_a_worker_lives_and_is_not_ready(side: AdminSide) -> None:
     _run_once(side)
     statuses = [side.board.read()]
-    assert (health(statuses, time.monotonic())[0], readiness(statuses)[0]) == (200, 503)
+    code, said = readiness(statuses)
+    assert (health(statuses, time.monotonic())[0], code) == (200, 503)
+    assert said["reason"].endswith(f". The last session was lost: {LOST}")
 
 
 def test_without_a_session_nothing_of_the_last_one_is_shown_but_the_pauses(
