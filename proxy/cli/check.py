@@ -146,8 +146,13 @@ def _data_dir(data_dir: Path) -> Finding:
             f"{there} cannot be written: {error.strerror}",
             "Make this folder writable for the proxy's user, or choose another `data_dir`.",
         )
-    from proxy.recovery.local_state import open_to_others
+    from proxy.recovery.local_state import is_in_use, open_to_others
 
+    if is_in_use(data_dir):
+        return Subject("data_dir").advice(
+            f"{folder} is in use by a running proxy",
+            "If another proxy is to run beside it, give it its own `data_dir` and `instance_id`.",
+        )
     if (path := next(open_to_others(data_dir), None)) is not None:
         return Subject("data_dir").warn(
             f"other users may read {path}",

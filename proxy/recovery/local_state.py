@@ -302,6 +302,18 @@ def locked_data_dir(data_dir: Path) -> Iterator[None]:
         yield
 
 
+def is_in_use(data_dir: Path) -> bool:
+    """Return whether a running proxy has the data folder."""
+    try:
+        with (data_dir / LOCK_FILE).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 class LocalState:
     """Opens shards' folders at the committed position. The marker file STUBS stays until the folder
     is opened without `stores_stubs` and has no pending record."""

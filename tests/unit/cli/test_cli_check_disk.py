@@ -9,6 +9,7 @@ import pytest
 from proxy.cli.check import settings_findings
 from proxy.cli.check_configs import Finding, Severity
 from proxy.config.settings import Settings
+from proxy.recovery.local_state import locked_data_dir
 
 
 def finding(data_dir: Path, reserve_bytes: int | None) -> Finding:
@@ -51,6 +52,19 @@ def test_files_that_other_users_may_read_are_warned_of(tmp_path: Path) -> None:
     assert f"chmod -R go= {tmp_path}" in (said().remedy or "")
     shard.chmod(0o700)
     tmp_path.chmod(0o700)
+    assert said().severity is Severity.OK
+
+
+def test_a_data_folder_that_a_running_proxy_has_is_named(tmp_path: Path) -> None:
+    def said() -> Finding:
+        settings = Settings(data_dir=tmp_path)
+        return next(one for one in settings_findings(settings) if one.subject == "data_dir")
+
+    with locked_data_dir(tmp_path):
+        assert (said().severity, "in use by a running proxy" in said().found) == (
+            Severity.ADVICE,
+            True,
+        )
     assert said().severity is Severity.OK
 
 
