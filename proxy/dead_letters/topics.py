@@ -208,7 +208,7 @@ def checked_group(group: str | None) -> str | None:
 class DeadLetterTopics:
     """Dead letters of the proxy or of a group, their marks and originals.
 
-    `after_poll` is called after a few hundred records, and may raise to end the reading. Raises
+    `after_poll` is called after each poll, and may raise to end the reading. Raises
     DeadLettersMissing, BrokerUnreachable, BrokerRefused.
     """
 
