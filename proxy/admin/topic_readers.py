@@ -29,7 +29,7 @@ from proxy.dead_letters.replay import OnDecision, Replay, preview
 from proxy.dead_letters.replay_plan import Mark, Selection
 from proxy.dead_letters.topics import GROUP, DeadLettersMissing, DeadLetterTopics, NoSuchLetter
 from proxy.errors import ProxyError
-from proxy.kafka.access import Connection, TopicUnknown, client_config, explain, is_refusal
+from proxy.kafka.access import Connection, TopicUnknown, client_config, explain_failure, is_refusal
 from proxy.kafka.log_ranges import answered_offset
 from proxy.kafka.reader import READER_CONFIG, TopicReader
 from proxy.lineage.histories import NotAllRead
@@ -233,6 +233,6 @@ def _refusing(settings: Settings, rights: str = "") -> Iterator[None]:
     except ProxyError as error:
         raise Problem(503, "broker", str(error)) from None
     except KafkaException as error:
-        said = str(explain(error.args[0], settings))
+        said = str(explain_failure(error, settings))
         detail = said + rights if is_refusal(error.args[0]) else said
         raise Problem(503, "broker", detail) from None

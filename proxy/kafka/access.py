@@ -357,13 +357,27 @@ def _speaks_tls(address: str) -> bool:
     return True
 
 
+class RangeUnreadable(KafkaException):
+    """The broker's error while a range of `topic` was read."""
+
+    def __init__(self, error: KafkaError, topic: str) -> None:
+        super().__init__(error)
+        self.topic = topic
+
+
 @contextmanager
 def explained(settings: Settings) -> Iterator[None]:
     """Turn the client's errors into ProxyErrors."""
     try:
         yield
     except KafkaException as error:
-        raise explain(error.args[0], settings) from error
+        raise explain_failure(error, settings) from error
+
+
+def explain_failure(error: KafkaException, settings: Settings) -> ProxyError:
+    """Return the message for an error. If a reader may not read its topic, name the topic."""
+    topic = error.topic if isinstance(error, RangeUnreadable) else None
+    return explain(error.args[0], settings, topic, "Read")
 
 
 def explain(

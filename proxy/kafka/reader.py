@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from proxy.kafka.access import RangeUnreadable
 from proxy.kafka.ingress import NOT_IN_THE_LOG
 from proxy.kafka.unreadable import UNREADABLE_BATCH, SkippedRanges, readable
 from proxy.protocol.body import Message
@@ -117,14 +118,6 @@ class RangesReading:
         del self.left[place]
         if self.left and not self._follows:
             self._consumer.pause([TopicPartition(*place)])
-
-
-class RangeUnreadable(KafkaException):
-    """The broker's error while a range of `topic` was read."""
-
-    def __init__(self, error: KafkaError, topic: str) -> None:
-        super().__init__(error)
-        self.topic = topic
 
 
 def offsets_of(consumer: Consumer, topic: str, partition: int) -> range:

@@ -10,11 +10,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from proxy.config.settings import Settings
 from proxy.dead_letters.letter import Origin
 from proxy.errors import BrokerRefused
-from proxy.kafka.access import Connection, TopicUnknown, client_config, grant, topic_rights
+from proxy.kafka.access import (
+    Connection,
+    RangeUnreadable,
+    TopicUnknown,
+    client_config,
+    grant,
+    topic_rights,
+)
 from proxy.kafka.reader import (
     READER_CONFIG,
     RangesReading,
-    RangeUnreadable,
     first_offsets_since,
     offsets_of,
 )

@@ -64,3 +64,16 @@ def test_the_rights_of_the_page_are_enough_and_each_is_needed(site: SecuredSite)
             assert "a defect" not in said[0].err + said[1].err, right
             grant(site.broker.bootstrap, PRINCIPAL, operator.named(right))
     assert operator.replay().code == 0
+
+
+def test_a_list_without_the_right_names_the_topic_and_the_command(site: SecuredSite) -> None:
+    operator = LoggedIn(site.broker.bootstrap, site=site)
+    operator.letters(1)
+    grant(
+        site.broker.bootstrap,
+        PRINCIPAL,
+        Right("Describe", ResourceType.TOPIC, operator.dead_letters),
+    )
+    listed = operator.say("list")
+    assert listed.code == 1
+    assert f"--operation Read --topic {operator.dead_letters}" in listed.err

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from proxy.config.settings import Settings
 from proxy.errors import BrokerLate, BrokerRefused, BrokerUnreachable, SettingsError
-from proxy.kafka.access import Connection, explain, explained
+from proxy.kafka.access import Connection, RangeUnreadable, explain, explained
 from tests.support.installation.certificates import Authority
 
 LIBRDKAFKA: Any = KafkaError
@@ -100,6 +100,14 @@ def test_a_refusal_that_needs_no_cause_is_told_as_it_is() -> None:
 def test_settings_that_the_client_library_does_not_take_are_no_defect() -> None:
     with pytest.raises(SettingsError, match="under `kafka`"), explained(Settings()):
         raise KafkaException(KafkaError(LIBRDKAFKA._INVALID_ARG, "no such property"))
+
+
+def test_a_refused_read_names_the_topic_and_the_command_that_grants_it() -> None:
+    refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "Fetch from broker 1 failed")
+    with pytest.raises(BrokerRefused) as raised, explained(Settings()):
+        raise RangeUnreadable(refused, "letters")
+    assert "(letters)" in raised.value.found
+    assert raised.value.remedy.endswith("--operation Read --topic letters")
 
 
 @pytest.mark.parametrize("content", [None, "no certificate"])
