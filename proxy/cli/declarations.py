@@ -21,6 +21,8 @@ from proxy.kafka.access import Right, addressed, grant_line, group_right, transa
 from proxy.kafka.topics import ENOUGH, changes_topic, own_topics, replication_for
 
 NOT_OF_KUBERNETES: Final = re.compile(r"[^a-z0-9.-]+")
+AUDITS_GROUP: Final = "kafka-delay-proxy-audit"
+"""The group with which the audit reads topics. It never commits."""
 TYPES: Final = {"topic": "Topic", "group": "Group", "transactional-id": "TransactionalID"}
 """Kind of resource -> its name in Terraform."""
 
@@ -43,6 +45,7 @@ class Role(StrEnum):
     WATCH = "watch"
     DEAD_LETTERS = "dead-letters"
     TRACE = "trace"
+    AUDIT = "audit"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,13 +54,13 @@ class Asked(WithBroker):
 
     role: Role = option(
         "The user: the proxy; a producer of requests; a RetryConsumer; a producer of half "
-        "messages with its check-backs; `watch`; the commands of `dead-letters`; `trace`.",
+        "messages with its check-backs; `watch`; the commands of `dead-letters`; `trace`; `audit`.",
         "--for",
         default=Role.PROXY,
     )
     topic: list[str] | None = option(
-        "For the proxy: a target, or `orders.*` for all targets that begin with `orders.`. For "
-        "other users: a topic that the user reads. Repeatable."
+        "For the proxy and the audit: a target, or `orders.*` for all targets that begin with "
+        "`orders.`. For other users: a topic that the user reads. Repeatable."
     )
     group: str | None = option(
         "The consumer group of a RetryConsumer, of check-backs, or of dead letters."
@@ -86,6 +89,8 @@ def rights_of(
     ingress = settings.topics.ingress
     if role is Role.PROXY:
         return list(_of_proxy(settings, topics))
+    if role is Role.AUDIT:
+        return _of_audit(settings, topics)
     if role is Role.PRODUCER:
         return [Right("Write", "topic", ingress)]
     if role is Role.DEAD_LETTERS:
@@ -122,6 +127,17 @@ def _of_proxy(settings: Settings, targets: Sequence[str]) -> Iterator[Right]:
         yield from _on(f"{prefix}*", "Write", "DescribeConfigs", *may_create)
     yield group_right(settings)
     yield transactional_right(settings)
+
+
+def _of_audit(settings: Settings, targets: Sequence[str]) -> list[Right]:
+    own = settings.topics
+    read = [own.ingress, own.settings, own.outcomes, own.dead_letters]
+    read += targets or settings.targets.allow
+    return [
+        *(right for topic in read for right in _on(topic, "Read", "DescribeConfigs")),
+        Right("Describe", "group", settings.group_id),
+        Right("Describe", "group", AUDITS_GROUP),
+    ]
 
 
 def _of_dead_letters(topics: TopicSettings, group: str | None) -> list[Right]:

@@ -179,6 +179,7 @@ def _trust(own: Mapping[str, str]) -> dict[str, str]:
 
 READER: Final = "kafka-delay-proxy-audit"
 """The `group.id` of consumers that read topics. They never commit."""
+PRINTS_RIGHTS: Final = "`kafka-delay-proxy rights --for audit` prints the commands."
 ASK_TIMEOUT_S: Final = 15.0
 SILENT_ASKS: Final = 12
 """A reader fails if it gets no record in this many waits in a row, each of ASK_TIMEOUT_S."""
@@ -358,7 +359,10 @@ class Broker:
         except KafkaException as failed:
             raise self.explained(failed.args[0]) from None
 
-    def explained(self, error: KafkaError) -> BrokerUnreachable | TopicMissing:
+    def explained(
+        self, error: KafkaError, group_id: str = READER
+    ) -> BrokerUnreachable | TopicMissing:
+        """Return the `AuditError` for an error of a client in the group `group_id`."""
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return TopicMissing(f"A topic was deleted: {error.str()}.", "Run the audit again.")
         self._admin.poll(0)
@@ -373,9 +377,15 @@ class Broker:
                 f"A partition has no leader at present: {error.str()}.",
                 "Run the audit again in a moment.",
             )
+        if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return BrokerUnreachable(
+                f"The audit's user has no right to see the group {group_id} at {bootstrap}.",
+                f"Grant it Describe on this group. {PRINTS_RIGHTS}",
+            )
         return BrokerUnreachable(
-            f"The broker at {bootstrap} refuses this: {error.str()}.",
-            "The audit's user needs Describe and Read on the topics, and Describe on the group.",
+            f"The broker at {bootstrap} refuses this: {error.str().rstrip('.')}.",
+            "The audit's user needs Read on the topics, and Describe on the groups. "
+            f"{PRINTS_RIGHTS}",
         )
 
     def _offsets(

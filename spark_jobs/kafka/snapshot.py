@@ -250,7 +250,7 @@ def committed_positions(
                 f"The proxy's commit for {topic} has been under way for {STABLE_TIMEOUT_S:g} s.",
                 "Its transaction is open: see docs/operations/runbook.md, and run the audit again.",
             ) from None
-        raise broker.explained(failed.args[0]) from None
+        raise broker.explained(failed.args[0], group_id) from None
     positions = tuple(_position(one, group_id) for one in found)
     if all(one.next_offset is None for one in positions):
         raise NothingCommitted(

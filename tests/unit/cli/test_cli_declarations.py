@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 import yaml
 
+from spark_jobs.kafka.broker import READER
+
 Call = Callable[..., tuple[int, str, str]]
 KAFKA = "kafka-acls.sh --bootstrap-server k:9093 --command-config admin.properties --add"
 SECURED = ("--set", "kafka.security.protocol=SASL_SSL", "-b", "k:9093")
@@ -61,6 +63,20 @@ def test_the_rights_of_trace_are_reads(call: Call) -> None:
     last = f"{KAFKA} --allow-principal User:p --operation Read --topic b."
     assert out.splitlines()[:-1] == reads
     assert out.splitlines()[-1].startswith(last.removesuffix("."))
+
+
+def test_the_rights_of_the_audit_are_those_of_its_page(call: Call) -> None:
+    chosen = ("--set", "targets.allow=a, b.*", "--principal", "p", *SECURED)
+    out = printed(call, "rights", "--for", "audit", *chosen)
+    allow = f"{KAFKA} --allow-principal User:p"
+    read = f"{allow} --operation Read --operation DescribeConfigs --topic"
+    own = ("timer.ingress", "timer.settings", "timer.outcomes", "timer.dead-letters")
+    assert out.splitlines() == [
+        *(f"{read} {topic}" for topic in (*own, "a")),
+        f"{read} b. --resource-pattern-type prefixed",
+        f"{allow} --operation Describe --group delay-proxy",
+        f"{allow} --operation Describe --group {READER}",
+    ]
 
 
 def test_settings_name_the_targets_and_decide_about_create(call: Call) -> None:

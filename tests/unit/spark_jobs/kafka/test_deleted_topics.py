@@ -47,6 +47,13 @@ def test_other_refusals_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
         _ids(monkeypatch, answers, answers)
 
 
+def test_a_refused_group_is_named_with_the_remedy() -> None:
+    refused = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "Group authorization failed.")
+    error = Broker(kafka_settings("localhost:1")).explained(refused, "g")
+    assert "no right to see the group g at localhost:1" in error.found
+    assert "Describe on this group. `kafka-delay-proxy rights --for audit`" in error.remedy
+
+
 def test_topic_without_an_id_is_not_taken_for_a_new_one() -> None:
     held = EndRange(Range("gone", 0, 5, 9), has_lost=False, first_ms=None)
     taken = Snapshot("i", "id", (), (held,), {}, {}, 0)
