@@ -210,6 +210,9 @@ class _Meaning(NamedTuple):
     remedy: str
 
 
+LOGIN_VARIABLES: Final = (
+    "(environment: DELAY_PROXY_KAFKA__SASL_USERNAME, DELAY_PROXY_KAFKA__SASL_PASSWORD)"
+)
 FILE_FAILED: Final = re.compile(r"([a-z.]+\.location) failed")
 LIMITS: Final = {
     KafkaError.INVALID_SESSION_TIMEOUT: _Meaning(
@@ -242,8 +245,7 @@ MEANINGS: Final = {
     ),
     "invalid credentials|Invalid username or password": _Meaning(
         "does not accept the password",
-        "Correct `sasl.username` and `sasl.password` under `kafka` (environment: "
-        "DELAY_PROXY_KAFKA__SASL_USERNAME, DELAY_PROXY_KAFKA__SASL_PASSWORD).",
+        f"Correct `sasl.username` and `sasl.password` under `kafka` {LOGIN_VARIABLES}.",
     ),
     "OAUTHBEARER token|OAuth token": _Meaning(
         "requires a token, and the proxy got none",
@@ -400,11 +402,21 @@ def explain(
     if error.code() in UNREACHABLE:
         return BrokerUnreachable(bootstrap, said)
     if error.code() == KafkaError._INVALID_ARG:  # noqa: SLF001
-        if (named := FILE_FAILED.search(said)) and (path := settings.kafka.get(named[1])):
-            why = "does not exist" if not Path(str(path)).exists() else f"was rejected: {said}"
-            return SettingsError(f"The file {path} of `{named[1]}` under `kafka` {why}.")
-        return SettingsError(f"librdkafka does not accept the settings under `kafka`: {said}.")
+        return _unaccepted(said, settings)
     return BrokerRefused(f"The broker at {bootstrap} refused: {said} ({error.name()}).")
+
+
+def _unaccepted(said: str, settings: Settings) -> SettingsError:
+    """Return the message for settings that librdkafka does not accept."""
+    if (named := FILE_FAILED.search(said)) and (path := settings.kafka.get(named[1])):
+        why = "does not exist" if not Path(str(path)).exists() else f"was rejected: {said}"
+        return SettingsError(f"The file {path} of `{named[1]}` under `kafka` {why}.")
+    if "sasl.password must be set" in said:
+        return SettingsError(
+            "The name or the password of the proxy's login is not set.",
+            f"Set `sasl.username` and `sasl.password` under `kafka` {LOGIN_VARIABLES}.",
+        )
+    return SettingsError(f"librdkafka does not accept the settings under `kafka`: {said}.")
 
 
 def refuse_beyond_limit(error: KafkaError) -> None:

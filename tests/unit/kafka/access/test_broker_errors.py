@@ -110,6 +110,13 @@ def test_a_refused_read_names_the_topic_and_the_command_that_grants_it() -> None
     assert raised.value.remedy.endswith("--operation Read --topic letters")
 
 
+def test_a_password_that_is_not_set_is_named_with_its_variable() -> None:
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "p"}
+    with pytest.raises(SettingsError, match="is not set") as raised:
+        Connection(Settings(kafka={"bootstrap.servers": "127.0.0.1:9", **login}))
+    assert "DELAY_PROXY_KAFKA__SASL_PASSWORD" in raised.value.remedy
+
+
 @pytest.mark.parametrize("content", [None, "no certificate"])
 def test_a_file_that_the_client_library_cannot_use_is_named(
     tmp_path: Path, content: str | None
