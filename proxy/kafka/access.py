@@ -230,13 +230,15 @@ LIMITS: Final = {
         "Run fewer workers, or raise group.max.size of the broker",
     ),
 }
+INVALID_CERTIFICATE: Final = _Meaning(
+    "has a certificate that is not valid",
+    "Set `ssl.ca.location` under `kafka` to the authority that signed the certificate. The "
+    "certificate must be for the host name in `bootstrap.servers`. It must not have expired.",
+)
+HAS_EXPIRED: Final = 10  # X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL
+RENEW_CERTIFICATE: Final = "Renew the certificate of the broker, or of its authority."
 MEANINGS: Final = {
-    "broker certificate could not be verified": _Meaning(
-        "has a certificate that is not valid",
-        "Set `ssl.ca.location` under `kafka` to the authority that signed the certificate. The "
-        "certificate must be for the host name in `bootstrap.servers`. It must not have "
-        "expired.",
-    ),
+    "broker certificate could not be verified": INVALID_CERTIFICATE,
     r"alert (bad certificate|certificate \w+|unknown ca)": _Meaning(
         "does not accept the proxy's certificate",
         "Correct or renew the certificate of `ssl.certificate.location` and `ssl.key.location` "
@@ -341,17 +343,58 @@ def _address_that_wants_tls(settings: Settings) -> str | None:
     does not report this cause."""
     if settings.kafka.get("security.protocol", "").upper().endswith("SSL"):
         return None
-    addresses = (one.strip().rpartition("://")[2] for one in settings.bootstrap_servers.split(","))
-    return next(filter(_speaks_tls, addresses), None)
+    return next(filter(_speaks_tls, _addresses(settings)), None)
+
+
+def _addresses(settings: Settings) -> list[str]:
+    return [one.strip().rpartition("://")[2] for one in settings.bootstrap_servers.split(",")]
+
+
+def _shake_hands(address: str, context: ssl.SSLContext) -> None:
+    """Open a TLS connection and close it. Raises OSError, or ValueError for a bad address."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    with socket.create_connection((host, int(port)), TLS_WITHIN_S) as plain:
+        context.wrap_socket(plain, server_hostname=host).close()
+
+
+def _distrust(settings: Settings) -> ssl.SSLCertVerificationError | None:
+    """Return why a broker's certificate is not valid, or None. librdkafka does not report it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    checks_host = str(settings.kafka.get("ssl.endpoint.identification.algorithm")) != "none"
+    context.check_hostname = checks_host
+    try:
+        _trust(context, settings)
+    except (OSError, ValueError):
+        return None
+    for address in _addresses(settings):
+        try:
+            _shake_hands(address, context)
+        except ssl.SSLCertVerificationError as error:
+            return error
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def _trust(context: ssl.SSLContext, settings: Settings) -> None:
+    """Trust the authorities that the settings name, or else those of this machine."""
+    path, pem = settings.kafka.get("ssl.ca.location"), settings.kafka.get("ssl.ca.pem")
+    if path in (None, "", "probe") and pem is None:
+        context.load_default_certs()
+    elif pem is not None:
+        context.load_verify_locations(cadata=str(pem))
+    elif Path(str(path)).is_dir():
+        context.load_verify_locations(capath=str(path))
+    else:
+        context.load_verify_locations(cafile=str(path))
 
 
 def _speaks_tls(address: str) -> bool:
-    host, _, port = address.rpartition(":")
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), TLS_WITHIN_S) as plain:
-            context.wrap_socket(plain, server_hostname=host).close()
+        _shake_hands(address, context)
     except ssl.SSLError as error:
         return "ALERT" in (error.reason or "")
     except (OSError, ValueError):
@@ -391,7 +434,7 @@ def explain(
         what = f" ({topic})" if topic else ""
         return BrokerRefused(f"The broker at {bootstrap} refused: {said}{what}.", granting)
     if meaning := _meaning(error):
-        return BrokerRefused(f"The broker at {bootstrap} {meaning.found}: {said}.", meaning.remedy)
+        return _refused(meaning, said, settings)
     if error.code() in LOCKED_OUT:
         return BrokerRefused(
             f"The broker at {bootstrap} rejected the proxy's login: {said}.",
@@ -404,6 +447,17 @@ def explain(
     if error.code() == KafkaError._INVALID_ARG:  # noqa: SLF001
         return _unaccepted(said, settings)
     return BrokerRefused(f"The broker at {bootstrap} refused: {said} ({error.name()}).")
+
+
+def _refused(meaning: _Meaning, said: str, settings: Settings) -> BrokerRefused:
+    """Return the message for a refusal. Begin with the reason against the broker's certificate."""
+    todo = meaning.remedy
+    if meaning is INVALID_CERTIFICATE and (why := _distrust(settings)):
+        said = f"{why.verify_message.rstrip('.')} ({said})"
+        todo = RENEW_CERTIFICATE if why.verify_code == HAS_EXPIRED else todo
+    return BrokerRefused(
+        f"The broker at {settings.bootstrap_servers} {meaning.found}: {said}.", todo
+    )
 
 
 def _unaccepted(said: str, settings: Settings) -> SettingsError:

@@ -5,6 +5,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from proxy.config.settings import Settings
 from proxy.errors import BrokerLate, BrokerRefused, BrokerUnreachable, SettingsError
 from proxy.kafka.access import Connection, RangeUnreadable, explain, explained
-from tests.support.installation.certificates import Authority
+from tests.support.installation.certificates import Authority, Identity
 
 LIBRDKAFKA: Any = KafkaError
 SSL, DOWN = LIBRDKAFKA._SSL, LIBRDKAFKA._ALL_BROKERS_DOWN
@@ -132,11 +133,11 @@ def test_a_file_that_the_client_library_cannot_use_is_named(
 
 
 @contextmanager
-def a_listener(folder: Path, *, with_tls: bool) -> Iterator[str]:
+def a_listener(folder: Path, *, with_tls: bool, identity: Identity | None = None) -> Iterator[str]:
     """Yield the address of a server that closes on unknown input, as Kafka does."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     if with_tls:
-        identity = Authority().issue("broker")
+        identity = identity or Authority().issue("broker")
         (folder / "both.pem").write_text(identity.certificate + identity.key, "ascii")
         context.load_cert_chain(folder / "both.pem")
 
@@ -173,3 +174,26 @@ def test_tls_that_was_forgotten_is_said(
         sentence = admin.sentence(timed_out)
     assert (f"at {address} requires TLS" in sentence.found) is is_said
     assert ("`security.protocol`" in sentence.remedy) is is_said
+
+
+@pytest.mark.parametrize(
+    ("hosts", "minutes", "is_trusted", "reason", "remedy"),
+    [
+        (["127.0.0.1"], -5, True, "not valid: certificate has expired (", "Renew the certificate"),
+        (["127.0.0.1"], 5, False, "issuer certificate (", "`ssl.ca.location`"),
+        (["elsewhere"], 5, True, "not valid for '127.0.0.1' (", "for the host name in"),
+        (["127.0.0.1"], 5, True, "not valid: SSL handshake failed", "`ssl.ca.location`"),
+    ],
+)
+def test_the_reason_against_a_certificate_is_told_first(
+    tmp_path: Path, hosts: list[str], minutes: int, is_trusted: bool, reason: str, remedy: str
+) -> None:
+    authority = Authority()
+    identity = authority.issue("broker", hosts, timedelta(minutes=minutes))
+    trusted = tmp_path / "ca.pem"
+    trusted.write_text((authority if is_trusted else Authority("other")).certificate, "ascii")
+    with a_listener(tmp_path, with_tls=True, identity=identity) as address:
+        kafka = {"bootstrap.servers": address, "ssl.ca.location": str(trusted)}
+        sentence = explain(KafkaError(SSL, UNTRUSTED), Settings(kafka=kafka))
+    assert reason in sentence.found
+    assert remedy in sentence.remedy
