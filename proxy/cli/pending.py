@@ -91,6 +91,14 @@ def _say_missing(missing: list[int] | None) -> None:
         say(f"Not covered: {_numbers(missing)}. Name every instance with --admin.")
 
 
+def _refuse_incomplete(missing: list[int] | None, silent: Mapping[str, str]) -> None:
+    """End with exit code 1 if the answer lacks an instance or a partition. Raises
+    InstanceSilent."""
+    refuse_silent(silent)
+    if missing != []:
+        raise typer.Exit(1)
+
+
 UNKNOWN: Final = "No partition is served now, so it is not known how many records are pending."
 SPANS_MS: Final = {
     "overdue": 0,
@@ -115,7 +123,8 @@ def pending(
 ) -> None:
     """Count the pending records by target, in running proxies or in a data folder.
 
-    `pending list` lists the records."""
+    `pending list` lists the records. Exit code 1: an instance did not answer, or it is not known
+    whether all partitions are covered."""
     if context.invoked_subcommand is not None:
         return
     if data_dir is None:
@@ -152,7 +161,7 @@ def _count_at_instances(asked: Instances) -> None:
         say(known if partitions else UNKNOWN)
         _say_repeated(twice)
         _say_missing(missing)
-    refuse_silent(silent)
+    _refuse_incomplete(missing, silent)
 
 
 def _are_pending(records: int) -> str:
@@ -238,7 +247,7 @@ class Listed(NamedTuple):
                 _say_body(record)
             say(f"{sentence} {_covered(self.partitions)}")
             _say_missing(missing)
-        refuse_silent(self.silent)
+        _refuse_incomplete(missing, self.silent)
 
 
 def list_pending(
@@ -247,7 +256,10 @@ def list_pending(
         str | None, typer.Option(help="Only records whose id begins with this text.")
     ] = None,
 ) -> None:
-    """List the pending records of all instances, in the order in which they fire."""
+    """List the pending records of all instances, in the order in which they fire.
+
+    Exit code 1: an instance did not answer, or it is not known whether all partitions are
+    covered."""
     times = {"due_from": asked.since_ms, "due_to": asked.until_ms}
     given = {"target": asked.target, **times, "id_prefix": id_prefix}
     filters = {name: str(value) for name, value in given.items() if value is not None}
@@ -272,7 +284,10 @@ class Wanted(Listing):
 
 
 def find(asked: Wanted) -> None:
-    """Find pending records by id, origin, target or time, on all instances."""
+    """Find pending records by id, origin, target or time, on all instances.
+
+    Exit code 1: an instance did not answer, or it is not known whether all partitions are
+    covered."""
     missing: list[int] | None = []
     if asked.origin is not None:
         found = _at_origin(asked, asked.origin, with_body=asked.body)
