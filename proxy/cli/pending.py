@@ -84,11 +84,19 @@ def _say_repeated(numbers: Collection[int]) -> None:
         say(f"{twice} Is an instance named twice? Or is an instance starting or stopping?")
 
 
-def _say_missing(missing: list[int] | None) -> None:
+NAME_ALL: Final = "Name every instance with --admin."
+MOVING: Final = (
+    "An instance has ended, or these partitions move or recover. Ask again when another instance "
+    "has taken them over."
+)
+
+
+def _say_missing(asked: Instances, missing: list[int] | None) -> None:
     if missing is None:
         say("The broker does not answer, so it is not known whether these are all partitions.")
     elif missing:
-        say(f"Not covered: {_numbers(missing)}. Name every instance with --admin.")
+        is_whole_group = asked.settings.admin.peers and len(asked.addresses) == 1
+        say(f"Not covered: {_numbers(missing)}. {MOVING if is_whole_group else NAME_ALL}")
 
 
 def _refuse_incomplete(missing: list[int] | None, silent: Mapping[str, str]) -> None:
@@ -160,7 +168,7 @@ def _count_at_instances(asked: Instances) -> None:
         known = f"{least}{_are_pending(total)} {_covered(partitions)}"
         say(known if partitions else UNKNOWN)
         _say_repeated(twice)
-        _say_missing(missing)
+        _say_missing(asked, missing)
     _refuse_incomplete(missing, silent)
 
 
@@ -246,7 +254,7 @@ class Listed(NamedTuple):
             for record in self.records:
                 _say_body(record)
             say(f"{sentence} {_covered(self.partitions)}")
-            _say_missing(missing)
+            _say_missing(asked, missing)
         _refuse_incomplete(missing, self.silent)
 
 
@@ -421,7 +429,7 @@ def purge(asked: Purged) -> None:
     body = {"targets": asked.targets, "due_from": asked.since_ms, "due_to": asked.until_ms}
     done = _count_purge(asked, body)
     if not asked.as_json:
-        _say_purge(done)
+        _say_purge(asked, done)
     if not (asked.dry_run or asked.yes):
         typer.confirm("Purge these records in all partitions?", abort=True)
     if not asked.dry_run:
@@ -456,7 +464,7 @@ def _count_purge(asked: Instances, body: Mapping[str, Any]) -> Answer:
     }
 
 
-def _say_purge(done: Answer) -> None:
+def _say_purge(asked: Instances, done: Answer) -> None:
     more = "" if done["counted_all"] else "at least "
     since = "" if done["due_from"] is None else f" from {shown_time(done['due_from'])}"
     until = "" if done["due_to"] is None else f" to {shown_time(done['due_to'])}"
@@ -466,7 +474,7 @@ def _say_purge(done: Answer) -> None:
     say(f"{records}{due} {are} pending. {_covered(done['partitions'])}")
     _say_repeated(done["partitions_twice"])
     say_silent(done["silent"])
-    _say_missing(done["partitions_missing"])
+    _say_missing(asked, done["partitions_missing"])
 
 
 MOST_FAILURES: Final = 60

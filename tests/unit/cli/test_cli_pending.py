@@ -65,6 +65,17 @@ def test_partitions_that_no_instance_serves_are_named(
         assert (code, "Not covered: 3, 4." in out) == (1, True)
 
 
+def test_with_peers_missing_partitions_are_taken_over_and_nobody_is_to_be_named(
+    call: Call, admin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending, "missing_partitions", lambda *_: [0, 1])
+    monkeypatch.setenv("DELAY_PROXY_ADMIN__PEERS", '["http://127.0.0.1:2"]')
+    _, out, _ = call("pending", "--admin", admin)
+    assert "Not covered: 0, 1. An instance has ended, or these partitions move or recover." in out
+    _, out, _ = call("pending", "--admin", admin, "--admin", f"http://{admin}")
+    assert "Not covered: 0, 1. Name every instance with --admin." in out
+
+
 @pytest.mark.parametrize("command", [["pending", "list"], ["pending"], ["find", "--id", "known"]])
 @pytest.mark.parametrize(("missing", "code"), [([], 0), (None, 1)])
 def test_the_exit_code_is_0_only_if_the_answer_is_known_to_be_complete(
