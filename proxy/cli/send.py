@@ -14,6 +14,7 @@ from proxy.cli.terminal import (
     checked_delay_ms,
     checked_ident,
     checked_instant_ms,
+    find_by_id,
     flag,
     option,
     say,
@@ -375,7 +376,10 @@ def recall(asked: Recalled) -> None:
     settings, place = asked.settings, read_origin(asked.origin)
     ingress = settings.topics.ingress
     if place is None or place.topic != ingress or str(place) != asked.origin:
-        raise typer.BadParameter(f"give the origin that `send` printed: {ingress}/partition/offset")
+        raise typer.BadParameter(
+            f"give the origin that `send` printed: {ingress}/partition/offset"
+            + (f". {find_by_id(asked.origin)}" if place is None else "")
+        )
     checked_delay_ms(asked.wait)  # a wrong --wait is reported before the broker is asked
     raw_key, raw_id = (None if text is None else text.encode() for text in (asked.key, asked.ident))
     if asked.key is None and asked.ident is None:

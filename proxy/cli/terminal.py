@@ -1,6 +1,7 @@
 """Output, options and signals of all commands."""
 
 import json
+import shlex
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -190,8 +191,14 @@ def checked_origin(text: str) -> Origin:
     shown = text if len(text) <= 60 else text[:57] + "..."
     raise typer.BadParameter(
         f"{shown!r} is not the place of a record: write topic/partition/offset "
-        "(timer.ingress/2/4711)"
+        f"(timer.ingress/2/4711). {find_by_id(text)}"
     )
+
+
+def find_by_id(text: str) -> str:
+    """Return the sentence for a user who gave `text`, perhaps an id, in place of an origin."""
+    shown = shlex.quote(text) if text.isprintable() and 0 < len(text) <= 60 else "ID"
+    return f"If you only know the id, `kafka-delay-proxy find --id {shown}` shows the origin."
 
 
 def option(

@@ -41,6 +41,18 @@ def test_the_new_time_is_sent_as_epoch_ms(asked: list[tuple[str, Any]]) -> None:
     assert asked == [(f"/records/{ORIGIN}?wait=10s", {"deliver_at": NOON_MS})]
 
 
+@pytest.mark.parametrize("command", [["reschedule", "--at", NOON], ["recall"]])
+def test_for_an_id_in_place_of_an_origin_the_error_says_how_to_find_the_origin(
+    command: list[str],
+) -> None:
+    for given, asked_for in (("r-1", "r-1"), ("a b", "'a b'"), ("\x1b[2J", "ID")):
+        done = CliRunner().invoke(app, [*command, given], env={"COLUMNS": "400"})
+        assert (done.exit_code, f"`kafka-delay-proxy find --id {asked_for}`" in done.output) == (
+            2,
+            True,
+        ), done.output
+
+
 def test_a_delay_counts_from_now(
     asked: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
