@@ -65,6 +65,18 @@ def missing_partitions(settings: Settings, covered: Collection[int]) -> list[int
     return sorted(set(range(count)).difference(covered))
 
 
+def _missing(asked: Instances, covered: Collection[int], *, is_whole: bool) -> list[int] | None:
+    """Return the partitions that the answers lack, as `missing_partitions` does. The broker is not
+    asked if one instance says that its answer for the whole group is complete."""
+    if is_whole and len(asked.addresses) == 1:
+        return []
+    return missing_partitions(asked.settings, covered)
+
+
+def _is_whole(said: Answer) -> bool:
+    return said.get("complete") is True
+
+
 def _covered(partitions: Collection[int]) -> str:
     return f"Partitions covered: {_numbers(partitions)}."
 
@@ -157,7 +169,7 @@ def _count_at_instances(asked: Instances) -> None:
     by_target, others = dict(counts.most_common()), sum(said["others"] for said in answers)
     partitions = {number for said in answers for number in said["partitions"]}
     total, twice = counts.total() + others, _repeated(answers)
-    missing = missing_partitions(asked.settings, partitions)
+    missing = _missing(asked, partitions, is_whole=all(map(_is_whole, answers)))
     if asked.as_json:
         said = {"pending": total, "by_target": by_target, "others": others}
         covered = {"partitions": sorted(partitions), "partitions_missing": missing}
@@ -240,6 +252,8 @@ class Listed(NamedTuple):
     partitions: set[int]
     has_more: bool = False
     silent: Mapping[str, str] = {}
+    is_whole: bool = False
+    """Whether all answers are for the whole group and complete."""
 
     def show(
         self, asked: Instances, sentence: str, missing: list[int] | None, **more: object
@@ -276,7 +290,7 @@ def list_pending(
     has_more = has_more or len(records) > asked.limit
     found = found._replace(records=records[: asked.limit])
     more = ". There are more: raise --limit" if has_more else ""
-    missing = missing_partitions(asked.settings, found.partitions)
+    missing = _missing(asked, found.partitions, is_whole=found.is_whole)
     found.show(asked, f"{counted(len(found.records), 'record')}{more}.", missing, more=has_more)
 
 
@@ -301,7 +315,7 @@ def find(asked: Wanted) -> None:
         found = _at_origin(asked, asked.origin, with_body=asked.body)
     elif asked.ident is not None:
         found = _with_id(asked, asked.ident)
-        missing = missing_partitions(asked.settings, found.partitions)
+        missing = _missing(asked, found.partitions, is_whole=found.is_whole)
     elif asked.target is None and asked.since_ms is None and asked.until_ms is None:
         raise typer.BadParameter("name --id, --origin, --target, --from or --to")
     else:
@@ -322,12 +336,14 @@ def _together(asked: Instances, asking: Callable[[str], Listed]) -> Listed:
         {partition for one in answers for partition in one.partitions},
         any(one.has_more for one in answers),
         silent,
+        all(one.is_whole for one in answers),
     )
 
 
 def _list(asked: Listing, address: str, filters: Mapping[str, str]) -> Listed:
     records, partitions, silent = list[Found](), set[int](), dict[str, str]()
     cursor: str | None = ""
+    is_whole = True
     while cursor is not None and len(records) < asked.limit:
         query = {**filters, "limit": str(min(asked.limit - len(records), PAGE_RECORDS))}
         query |= {"cursor": cursor} if cursor else {}
@@ -335,8 +351,9 @@ def _list(asked: Listing, address: str, filters: Mapping[str, str]) -> Listed:
         records.extend(said["records"])
         partitions.update(said["partitions"])
         silent |= missing_in(said)
+        is_whole = is_whole and _is_whole(said)
         cursor = said["cursor"]
-    return Listed(records, partitions, cursor is not None, silent)
+    return Listed(records, partitions, cursor is not None, silent, is_whole)
 
 
 def _with_id(asked: Instances, ident: str) -> Listed:
@@ -344,8 +361,10 @@ def _with_id(asked: Instances, ident: str) -> Listed:
 
     def ask_one(address: str) -> Listed:
         found = _found(asked, address, path)
-        partitions = found.partitions or {*asked.ask_one(address, "/pending")["partitions"]}
-        return found._replace(partitions=partitions)
+        if found.partitions:
+            return found
+        said = asked.ask_one(address, "/pending")
+        return found._replace(partitions={*said["partitions"]}, is_whole=_is_whole(said))
 
     return _together(asked, ask_one)
 
@@ -369,7 +388,7 @@ def _found(asked: Instances, address: str, path: str) -> Listed:
     except NotThere:
         return Listed([], set())
     records, partitions = said.get("records", [said]), set(said.get("partitions", ()))
-    return Listed(records, partitions, silent=missing_in(said))
+    return Listed(records, partitions, silent=missing_in(said), is_whole=_is_whole(said))
 
 
 def _place(record: Found) -> tuple[int, int, int]:

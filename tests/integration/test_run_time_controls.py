@@ -52,6 +52,7 @@ def command(*arguments: str, asked: tuple[ProxyProcess, ...]) -> Any:
 
 def _run(*arguments: str, asked: tuple[ProxyProcess, ...]) -> subprocess.CompletedProcess[str]:
     admin = [part for proxy in asked for part in ("--admin", api_address(proxy))]
+    admin += ["--config", str(asked[0].config_path)]
     return subprocess.run(
         [sys.executable, "-m", "proxy", *arguments, *admin, "--json"],
         capture_output=True,
