@@ -210,7 +210,7 @@ def _say_counts(what: str, counts: Mapping[str, int]) -> None:
 
 PAGE_RECORDS: Final = 1_000
 LAST: Final = 2**63
-COLUMNS: Final = ("fires", "due", "target", "id", "origin", "bytes", "why")
+COLUMNS: Final[tuple[str, ...]] = ("fires", "due", "target", "id", "origin", "bytes", "why")
 
 Found = Mapping[str, Any]
 
@@ -264,7 +264,7 @@ class Listed(NamedTuple):
             say_json({"records": self.records, **covered, "silent": self.silent, **more})
         else:
             if self.records:
-                say_table(COLUMNS, map(_row, self.records), whole=("origin",))
+                _say_records(self.records)
             for record in self.records:
                 _say_body(record)
             say(f"{sentence} {_covered(self.partitions)}")
@@ -395,6 +395,17 @@ def _place(record: Found) -> tuple[int, int, int]:
     _topic, partition, offset = str(record["origin"]).rsplit("/", 2)
     fires_ms = record["fires"]
     return LAST if fires_ms is None else int(fires_ms), int(partition), int(offset)
+
+
+def _say_records(records: Iterable[Found]) -> None:
+    """Print a table. The column `bytes` is left out for `find --id` and `--origin`, whose answers
+    have no sizes."""
+    columns, rows = COLUMNS, list(map(_row, records))
+    size = COLUMNS.index("bytes")
+    if not any(row[size] for row in rows):
+        columns = tuple(name for name in COLUMNS if name != "bytes")
+        rows = [row[:size] + row[size + 1 :] for row in rows]
+    say_table(columns, rows, whole=("origin",))
 
 
 def _row(record: Found) -> list[str]:

@@ -160,6 +160,14 @@ def test_a_record_is_found_by_its_origin_with_what_it_holds(call: Call, admin: s
     assert "ended" in out
 
 
+@pytest.mark.parametrize("by", [("--id", "known"), ("--origin", f"{INGRESS}/0/5")])
+def test_the_column_of_the_sizes_is_left_out_if_no_answer_has_a_size(
+    call: Call, admin: str, by: tuple[str, str]
+) -> None:
+    assert " bytes " not in call("find", *by, "--admin", admin)[1]
+    assert " bytes " in call("find", "--target", "*", "--admin", admin)[1]
+
+
 def test_without_id_and_origin_find_lists_by_target_and_time(call: Call, admin: str) -> None:
     _, out, _ = call("find", "--target", "orders", "--admin", admin, "--json")
     assert json.loads(out)["partitions"] == [0, 1, 2]
