@@ -53,10 +53,15 @@ class ConfigRefused(ClientError, ValueError):
 
 
 class NotStored(ClientError):
-    """The broker refused the record, or has not confirmed it."""
+    """The broker refused the record, or has not confirmed it.
 
-    def __init__(self, error: KafkaError, ingress: str) -> None:
+    `login_error` says why the broker refused the login or TLS, if it did.
+    """
+
+    def __init__(self, error: KafkaError, ingress: str, login_error: str | None = None) -> None:
         remedy = _REMEDIES.get(error.code(), "").format(ingress=ingress)
+        if login_error and error.code() == KafkaError._MSG_TIMED_OUT:  # noqa: SLF001
+            remedy = f". {login_error}"
         super().__init__(f"the record is not stored in {ingress}: {error.str()}{remedy}")
         self.error = error
         """librdkafka's error."""
@@ -68,12 +73,16 @@ class QueueFull(NotStored, BufferError):
 
 
 class StillUnsent(ClientError):
-    """The producer was closed with unconfirmed records. Their futures have failed."""
+    """The producer was closed with unconfirmed records. Their futures have failed.
 
-    def __init__(self, records: int, waited_s: float) -> None:
+    `login_error` says why the broker refused the login or TLS, if it did.
+    """
+
+    def __init__(self, records: int, waited_s: float, login_error: str | None = None) -> None:
+        were = "record was" if records == 1 else "records were"
+        why = login_error or "Check that the broker can be reached"
         super().__init__(
-            f"{records} records were not confirmed within {waited_s:g} s. "
-            "Check that the broker can be reached, then send them again"
+            f"{records} {were} not confirmed within {waited_s:g} s. {why}, then send again"
         )
         self.records = records
         """The number of unconfirmed records."""

@@ -9,8 +9,9 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -29,9 +30,58 @@ ROOM_LOOK_EVERY_S: Final = 0.01
 STOP_WITHIN_S: Final = 5.0
 FOREVER: Final = -1.0
 
+LOGIN_REMEDIES: Final = {
+    KafkaError._AUTHENTICATION: "Check sasl.username, sasl.password and sasl.mechanism",  # noqa: SLF001
+    KafkaError._SSL: "Check security.protocol and the ssl. settings",  # noqa: SLF001
+}
+"""The errors of a connection that waiting does not mend."""
+
 log = logging.getLogger("kafka_delay")
 _here = threading.local()
 """Marks threads while they run a callback. Threads that flush or commit run callbacks, too."""
+
+
+class _LoginErrors:
+    """The `error_cb` of a producer. It keeps the last login or TLS error, until a record is
+    stored."""
+
+    def __init__(self, error_cb: Callable[[KafkaError], object] | None) -> None:
+        self.last: str | None = None
+        """The error with its remedy."""
+        self._error_cb = error_cb
+
+    def __call__(self, error: KafkaError) -> None:
+        if (remedy := LOGIN_REMEDIES.get(error.code())) is not None:
+            self.last = f"The last error was: {error.str()}. {remedy}"
+        if self._error_cb is not None:
+            self._error_cb(error)
+        else:
+            log.warning("%s", error.str())
+
+
+class _ReceiptFuture(Future[Receipt]):
+    """A future whose TimeoutError names the login or TLS error."""
+
+    def __init__(self, login_errors: _LoginErrors) -> None:
+        super().__init__()
+        self._login_errors = login_errors
+
+    def result(self, *within: Any, **named: Any) -> Receipt:
+        with self._explained():
+            return super().result(*within, **named)
+
+    def exception(self, *within: Any, **named: Any) -> BaseException | None:
+        with self._explained():
+            return super().exception(*within, **named)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError:
+            if (why := self._login_errors.last) is None:
+                raise
+            raise TimeoutError(f"the record was not confirmed in time. {why}") from None
 
 
 class IngressWriter:
@@ -50,8 +100,9 @@ class IngressWriter:
         self._for_all: OnDelivery | None = next(filter(None, callbacks), None)
         self._max_block_s = max_block_s
         self._is_closed = False
-        self.producer = Producer(settings)
-        self._reports = _Reports(self.producer)
+        self._login_errors = _LoginErrors(settings.pop("error_cb", None))
+        self.producer = Producer({**settings, "error_cb": self._login_errors})
+        self._reports = _Reports(self.producer, self._login_errors)
         self._finalizer = weakref.finalize(self, self._reports.abandon)
 
     def write(self, request: Request, on_delivery: OnDelivery | None = None) -> Future[Receipt]:
@@ -62,7 +113,7 @@ class IngressWriter:
         """
         if self._is_closed:
             raise ClientError("the producer is closed: open another")
-        future: Future[Receipt] = Future()
+        future = _ReceiptFuture(self._login_errors)
         future.set_running_or_notify_cancel()
         report = partial(self._reports.report, future, on_delivery or self._for_all, self.ingress)
         headers: Any = request.headers
@@ -118,7 +169,7 @@ class IngressWriter:
         self._reports.stop()
         self._finalizer.detach()
         if left:
-            raise StillUnsent(left, timeout_s)
+            raise StillUnsent(left, timeout_s, self._login_errors.last)
 
     def __len__(self) -> int:
         return self._reports.unconfirmed
@@ -127,10 +178,11 @@ class IngressWriter:
 class _Reports:
     """A polling thread without a reference to its writer, so that Python can free the writer."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, login_errors: _LoginErrors) -> None:
         self.unconfirmed = 0
         """Number of records without a delivery report. librdkafka's count has other events, too."""
         self._producer = producer
+        self._login_errors = login_errors
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="delay-producer", daemon=True)
@@ -157,12 +209,13 @@ class _Reports:
         finally:
             self.count(-1)
             if error is None:
+                self._login_errors.last = None
                 place, offset = place_of(message), message.offset()
                 known = UNKNOWN if offset is None else offset  # None after a repeated request
                 stamp_ms, key = message.timestamp()[1], message.key()
                 future.set_result(Receipt(place.topic, place.partition, known, stamp_ms, key))
             else:
-                future.set_exception(NotStored(error, ingress))
+                future.set_exception(NotStored(error, ingress, self._login_errors.last))
             _here.is_in_callback = False
 
     def stop(self) -> None:

@@ -27,6 +27,40 @@ WITHIN_S = 180
 NOBODY = {"bootstrap.servers": "127.0.0.1:9", "log_level": 0}
 
 
+def test_a_refused_login_or_tls_is_named_by_each_error_of_waiting() -> None:
+    producer = DelayProducer({**NOBODY, "message.timeout.ms": 1_500})
+    sent = producer.send("orders", "v", delay="1h")
+    producer._writer._login_errors(KafkaError(KafkaError._SSL, "SSL handshake failed"))
+    names = "SSL handshake failed.*Check security.protocol"
+    with pytest.raises(TimeoutError, match=names):
+        sent.result(0)
+    with pytest.raises(TimeoutError, match=names):
+        sent.exception(0)
+    with pytest.raises(NotStored, match=names):
+        sent.result(WITHIN_S)
+    producer.send("orders", "v", delay="1h")
+    with pytest.raises(StillUnsent, match=f"1 record was not confirmed.*{names}"):
+        producer.close(0)
+
+
+def test_the_login_error_is_forgotten_once_a_record_is_stored(
+    mock_kafka: MockKafka, ingress: str
+) -> None:
+    heard = list[KafkaError]()
+    settings = {**mock_kafka.settings, "error_cb": heard.append}
+    with DelayProducer(settings, ingress=ingress) as producer:
+        login = producer._writer._login_errors
+        for code in (KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION):
+            login(KafkaError(code, "said"))
+        assert login.last == (
+            "The last error was: said. Check sasl.username, sasl.password and sasl.mechanism"
+        )
+        producer.send("orders", "v").result(WITHIN_S)
+        forgotten: str | None = producer._writer._login_errors.last
+        assert forgotten is None
+    assert len(heard) == 2
+
+
 @pytest.fixture
 def ingress(mock_kafka: MockKafka) -> str:
     return mock_kafka.name()
