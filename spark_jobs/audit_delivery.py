@@ -53,7 +53,7 @@ from spark_jobs.verdicts.evaluation import evaluate, in_scope
 from spark_jobs.verdicts.generations import open_rows
 
 FEW: Final = 300_000
-"""For at most this many ingress records, the session is started with `is_short`."""
+"""For at most this many ingress records, Java runs with one compiler (`is_short`)."""
 VERY_FEW: Final = 15_000
 """For at most this many ingress records, Spark interprets its plans instead of compiling them."""
 

@@ -31,14 +31,14 @@ WHAT_TABLES_REST_ON: Final = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
 }
 """Settings for small tables.
-snapshotPartitions: Delta's own 50 tasks take longer than reading a small log. optimize: small files
-are merged. A file is rewritten if 30 % of its rows are deleted. parallelism: VACUUM lists a folder
-in this many tasks, 10,000 by default.
+snapshotPartitions: by default 50 tasks read Delta's log, which is slow for a small log. optimize:
+small files are merged. A file is rewritten if 30 % of its rows are deleted. parallelism: VACUUM
+lists a folder in this many tasks, 10,000 by default.
 """
 
 
 class Changes(NamedTuple):
-    """The newest version of a table, and the other sessions that have changed the table."""
+    """The newest version of a table, and the names (`sign`) of other audits that changed it."""
 
     version: int
     others: frozenset[str]

@@ -96,7 +96,9 @@ def _librdkafka_text(value: object) -> str:
         return str(value).lower()
     if isinstance(value, str | int | float):
         return str(value)
-    raise ValueError("must be text or a number, under librdkafka's dotted name (`ssl.ca.location`)")
+    raise ValueError(
+        "must be text or a number: write nested names as one dotted name (`ssl.ca.location`)"
+    )
 
 
 def refuse_no_addresses(bootstrap: str) -> None:

@@ -36,10 +36,10 @@ from proxy.publishing.fenced_producer import (
 )
 from proxy.publishing.targets import Targets
 
-# A transaction writes the new ingress records, and marks to the marks topic. A mark says that its
-# letter was replayed. All replays of a topic share a transactional id, so a new replay stops an
-# older one (`FencedProducer`). Without `--again` no letter is replayed twice, even if a replay is
-# killed, or if two replays run at the same time.
+# One transaction writes the new ingress records, and a mark for each letter to the marks topic. The
+# mark says that its letter was replayed. All replays of a topic share a transactional id, so a new
+# replay stops an older one (`FencedProducer`). Without `--again` no letter is replayed twice, even
+# if a replay is killed, or if two replays run at the same time.
 
 ATTEMPTS: Final = 5
 

@@ -187,8 +187,6 @@ def requests_of(letter: Letter, edits: Edits, group: str | None = None) -> Heade
     return [*edits.applied(own), *stamp]
 
 
-# RequestReader reads the edited headers under the settings of the program that replays.
-
 NOT_OURS: Final = "not-a-dead-letter"
 ALREADY: Final = "already-replayed"
 GONE: Final = "original-gone"
@@ -233,6 +231,7 @@ class ReplayPlanner:
     """Decides about each letter of a replay."""
 
     reader: RequestReader
+    """Reads the edited headers with this program's settings. The running proxy's may differ."""
     edits: Edits
     replayed: Container[Place]
     original_of: Callable[[Letter], Original | None]

@@ -36,7 +36,8 @@ from spark_jobs.verdicts.verdict_names import NOT_DONE, PENDING, VIOLATIONS
 # - A record without an id gets an id from the audit: the offset at which it was first written.
 # - A commit or rollback decides the half message that opened its generation.
 # - A successor has the generation of its predecessor. The successor is *overtaken* if another
-#   opener was written while the predecessor was in mid-hop. An overtaken record ends when read.
+#   opener was written while the predecessor was in mid-hop. An overtaken record ends when the
+#   proxy reads it.
 # - A purge ends a pending record, too. If a purge and an opener were written in mid-hop, the
 #   outcome may name either record.
 # - A move has the generation of the record that it replaces, unless the move came too late.
@@ -52,7 +53,7 @@ GENERATION: Final = {
     "named": "struct<offset:bigint,end:string,delivered_ms:bigint,wanted_ms:bigint,"
     "ended_ms:bigint,is_seen:boolean>",
 }
-"""Facts from records with the same subject: the same id, or the same hops if there is no id.
+"""Facts from records with the same subject: the same id, or a record without id and its successors.
 `prev_opener`: the opener of the generation. `overtaken_by`: the last opener, or a purge, that was
 written while the record was in mid-hop. `next_opener`: the first opener after the record, or a
 purge between the two. `decision`: the commit, rollback or expiry of a half message. `expected`:
@@ -105,9 +106,9 @@ _OPENED_MEANWHILE: Final = """
 IF(outcome.end = 'replaced' AND prev_opener.kind = 'recall'
   AND prev_of_id.offset > request.hop_from, prev_of_id, prev_opener)
 """
-"""The last opener that was written in mid-hop. If the record's outcome is `replaced`, a recall
-of the replacing record does not count. Older versions of the proxy counted the recall,
-and wrote the outcome `cancelled`.
+"""The last opener that was written in mid-hop. It may have been recalled. With the outcome
+`replaced`, the opener is the recalled record. With `cancelled`, which older versions of the proxy
+wrote, it is the recall.
 """
 STEPS: Final = (
     {
@@ -206,7 +207,7 @@ def with_generations(
     histories: DataFrame, purges: DataFrame | None, *, has_recalls: bool
 ) -> DataFrame:
     """Return the histories with the columns GENERATION, null for records without subject.
-    The histories have the columns of their scope.
+    The histories also have the columns of `AuditScope.frame`.
     """
     found = with_purges(with_subjects(histories, has_recalls=has_recalls), purges)
     found = in_steps(found, (*STEPS, *PURGE_STEPS, *LAST_STEPS))
@@ -221,8 +222,8 @@ def without_generations(histories: DataFrame) -> DataFrame:
 
 # The next audit gets the records that are not done. A record that the proxy has read is done once
 # its verdict is neither pending nor overdue. Any further end is then a violation. If the proxy has
-# not read a record, its settings are not known yet. So only its ends are kept, and a later audit
-# reads it again. The audit also keeps purges, and records that affect an open record of their id.
+# not read a record, its policy is not known yet. So only its ends are kept, and a later audit reads
+# it again. The audit also keeps purges, and records that affect an open record of their id.
 
 MOST_ENDS: Final = 2
 """At most this many ends of each kind are kept, because two are a violation already."""

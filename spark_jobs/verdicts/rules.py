@@ -116,10 +116,9 @@ _IS_OVERDUE: Final = f"NOT settled_only AND {OVERDUE_MS} > {_ASKED_MS}"
 """A continuous audit never gives the verdict `overdue`, because the record may still end."""
 _OVERDUE: Final = f"it has been due for {{{OVERDUE_MS}}} ms, {{{_ASKED_MS}}} ms are allowed"
 
-# When the proxy reads a record, it ends the pending record or half message with the same id. The
-# ended record is not delivered later, except in the same transaction
-# (docs/guide.md#cancel-and-replace). A recall or move ends the record that it names, whether the
-# ids are the same or not.
+# When the proxy reads a record, it ends the pending record or half message with the same id. No
+# later transaction delivers the ended record (docs/guide.md#cancel-and-replace). A recall or move
+# ends the record that it names, whether the ids are the same or not.
 
 TRANSACTION_MS: Final = 10_000
 """The records of one transaction are written within this time."""
@@ -196,7 +195,7 @@ DELIVERY_RULES: Final = rules(f"""
   if deliveries = 1 AND {_CHANGED} != ''
 - early: it arrived {{{_TOO_SOON_MS}}} ms before its due
   if deliveries = 1 AND {_TOO_SOON_MS} > 0
-- early: the audit saw it {{request.wanted_ms - seen_ms}} ms before its due, despite its timestamp
+- early: the audit saw it {{request.wanted_ms - seen_ms}} ms before its due, but not its timestamp
   if deliveries = 1 AND request.wanted_ms > seen_ms + {CLOCK_MS}
 - late: it arrived {{{LATENESS_MS}}} ms late, {{{_ASKED_MS}}} ms are allowed
   if deliveries = 1 AND {LATENESS_MS} > {_ASKED_MS}
@@ -261,14 +260,14 @@ END, false)
 
 # The audit may not see an end, but most ends leave two traces. A dead-lettered record also has an
 # outcome. A rewritten record has a successor. A cancel or replacement is in the ingress. So an
-# unseen outcome explains only ends without another trace.
+# unseen outcome explains an end only if the other trace is there or unseen, too, or cannot exist.
 
 IS_ENDLESS: Final = "(must_have_ended AND deliveries = 0 AND outcomes = 0)"
 """SQL: whether a record must have ended, and no end is seen."""
 
 
 def unseen_outcome(offset: str) -> str:
-    """Return SQL of the Unseen (`audit_scope`) for the outcome of the record at this offset.
+    """Return SQL of why the record's outcome may be unseen (`audit_scope.Unseen`).
     The record's origin is the outcome's key, which decides the outcome's partition.
     """
     origin = f"concat(ingress_topic, '/', partition, '/', {offset})"
@@ -359,7 +358,7 @@ KNOWN_RULES: Final = rules(f"""
   if offset >= next_offset
 - pending: {{{_HOP_FROM_OUTCOME}.why}}
   if {_SUCCEEDS} AND {_OUTCOME_UNSEEN} AND {_HOP_FROM_OUTCOME}.is_open
-- unverifiable: the outcome of offset {{request.hop_from}}, which it continues, was deleted
+- unverifiable: it continues offset {{request.hop_from}}, whose outcome is gone
   if {_SUCCEEDS} AND {_OUTCOME_UNSEEN}
 - pending: {{{_OWN_OUTCOME}.why}}
   if {_MAY_HAVE_MISSED} AND {_OWN_OUTCOME}.is_open
@@ -535,7 +534,7 @@ _NOT_DUE: Final = sentence(
     "{outcome.end} as overdue {request.wanted_ms - outcome.at_ms} ms before its due"
 )
 _CHECKS_LEFT: Final = sentence(
-    "it expired {request.expires_ms - outcome.at_ms} ms before its last check had passed"
+    "it expired {request.expires_ms - outcome.at_ms} ms too early after its last check"
 )
 _WRONG_REASON: Final = f"""
 CASE WHEN letter.code = 'body-gone' AND request.known_verdict IS NULL

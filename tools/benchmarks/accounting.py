@@ -61,9 +61,9 @@ def disk_bytes(folder: Path) -> int:
 class DiskTraffic:
     """Bytes that one process read from disk, and bytes of file pages that it changed. Memory-mapped
     reads and writes are included. The kernel counts whole pages. It counts a page once for all
-    changes before the page is written to disk. Pages of a file that is deleted before that are
-    counted, too. NaN means that the system does not report the number. Files in a tmpfs count as
-    0."""
+    changes before the page is written to disk. It also counts pages of a file that is deleted
+    before they are written. NaN means that the system does not report the number. Files in a
+    tmpfs count as 0."""
 
     read_bytes: float
     written_bytes: float
