@@ -52,7 +52,7 @@ class WrongTokens:
         """Address -> wrong tokens, and the monotonic time at which they expire."""
 
     def refuse(self, address: str) -> None:
-        """Raise Problem if the address is locked out, even if its token is right."""
+        """Raise Problem if the address is locked out. A valid token does not unlock it."""
         with self._lock:
             count, until_s = self._counted.get(_network(address), (0, 0.0))
         left_s = until_s - self._now_s()
@@ -81,8 +81,8 @@ def admit(settings: AdminSettings, headers: Mapping[str, str]) -> None:
     """Raise Problem if a request may not use the API. Called only if no token is set.
 
     A page of another website in the operator's browser must not reach the API, not even by DNS
-    rebinding. So the headers `Host` and `Origin`, if given, must name this machine. Keys of
-    `headers` are in lower case."""
+    rebinding. So the headers `Host` and `Origin` must name this machine if they are present. Keys
+    of `headers` are in lower case."""
     if not is_loopback(settings.host):
         detail = (
             "The API is closed, because other machines can reach the admin port and no token "
@@ -103,8 +103,8 @@ def admit(settings: AdminSettings, headers: Mapping[str, str]) -> None:
 def refuse_foreign_name(host_header: str) -> None:
     """Raise Problem unless `Host` has an address or a local name.
 
-    A stranger may control any other name. Prometheus scrapes by a pod's address or a Service's
-    name, so these must pass."""
+    A stranger may let any other name resolve to this machine. Prometheus scrapes by a pod's address
+    or a Service's name, so the port answers at both."""
     name = _host_of(host_header)
     is_local = "." not in name or name.endswith(LOCAL_SUFFIXES) or name == socket.gethostname()
     if not is_local and _address(name) is None:

@@ -16,7 +16,7 @@ class Answer(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     later: ClassVar[str | None] = None
-    """The meaning of status 202, if the answer can have it."""
+    """The meaning of status 202. None: the answer never has this status."""
 
     def status_code(self) -> int:
         return 200
@@ -39,8 +39,8 @@ class OfGroup(Answer):
     )
     unanswered: list[Unanswered] = Field(
         [],
-        description="Instances that did not answer. Other instances may serve their "
-        "partitions already.",
+        description="Instances that did not answer. Their partitions may be served by "
+        "other instances already.",
     )
 
     def covered(self) -> list[int] | None:
@@ -84,7 +84,7 @@ class InstanceState(Answer):
     version: str
     ready: bool
     reason: str = Field(description="Why the instance is not ready. Empty if it is ready.")
-    disk_full: bool = Field(description="Whether its disk is full, so it reads no new records.")
+    disk_full: bool = Field(description="True if the disk is full, so no records are read.")
     pending: Count
     overdue: int | None = Field(description="Overdue records. Null while a worker is silent.")
     oldest_overdue_s: float = Field(description="Age of the oldest overdue record in seconds.")

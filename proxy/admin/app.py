@@ -61,9 +61,9 @@ DESCRIPTION: Final = """\
 Calls with which operators observe and control a running proxy. The admin port serves them.
 
 Any instance answers for the whole group, if the setting `admin.peers` leads to all instances.
-`complete` and `unanswered` say what is missing. With the request header
+The fields `complete` and `unanswered` of a reply show whether a part is missing. With the header
 `Delay-Proxy-Scope: instance` the called instance answers for its own partitions only.
-A change (a cancel, a pause, a limit) applies to all instances. Call any of them.
+A change (a cancel, a pause, a limit) applies to all instances. Call any instance.
 All times are epoch milliseconds. Durations are written `500ms`, `30s`, `5m`, `2h`, `7d`.
 """
 TAGS: Final = {
@@ -158,7 +158,7 @@ def get_log_level(site: SiteOf) -> models.LogLevel:
 @process.put("/log-level")
 @needs("admin")
 def set_log_level(site: SiteOf, body: models.LogLevel) -> models.LogLevel:
-    """Set the log level of all workers of this process, until it ends."""
+    """Set the log level of all workers, until the process ends."""
     site.level = body.level
     site.workers.set_level(body.level)
     return body

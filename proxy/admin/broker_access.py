@@ -61,7 +61,7 @@ READ_THROUGH: Final = 100
 JUMP_S: Final = 0.05
 CLUSTER_WITHIN_S: Final = 2.0
 CHANGES_PARTITION: Final = 0
-"""One partition orders the changes of all instances."""
+"""All changes go to one partition, so they have one order."""
 NO_SUCH_PARTITION: Final = frozenset(
     {KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}
 )
@@ -213,8 +213,8 @@ class BrokerAccess:
     def limit(self, pattern: str, limit: TargetLimit | None) -> None:
         """Set a rate cap, a rule for overdue records, or both. None clears them.
 
-        Audits read the rule from a second record. It is written first, because audits must know the
-        rule before the rule ends records."""
+        A second record has the rule for audits. The second record is written first, because audits
+        must know the rule before the rule ends records."""
         if limit is None:
             self._set(LIMITS, pattern, None)
             return

@@ -46,10 +46,10 @@ from proxy.telemetry.status import Status
 
 CALLS_AT_ONCE: Final = 4
 CALLS_OF_PEERS_AT_ONCE: Final = 8
-"""Calls of other instances are counted separately. A call for the whole group keeps its place while
-it asks the other instances, so shared places could block all instances."""
+"""Calls from other instances have a limit of their own. With one shared limit, instances that ask
+each other for whole-group answers could refuse each other's calls."""
 READINGS_AT_ONCE: Final = 2
-"""At most this many calls read dead letters at a time, and at most this many read traces."""
+"""Limit of calls that read dead letters or changes, and a second limit of calls that trace."""
 MOVES_AT_ONCE: Final = 1
 RECORDED_WITHIN_S: Final = 1.0
 """A reply waits at most this long until the change is recorded. Without a broker the change is
@@ -134,7 +134,7 @@ def refusal_of(error: Exception, path: str) -> Response:
 
 
 class CallRoute(APIRoute):
-    """A call with strict checks. Its function runs in a thread.
+    """A call with strict checks. A function that is not async runs in a thread.
 
     The function's docstring goes to the OpenAPI document."""
 
@@ -180,7 +180,7 @@ class CallRoute(APIRoute):
                 return refusal_of(error, request.url.path)
 
         async def handle(request: Request) -> Response:
-            # The body is read before the call, because its sender may be gone after the call.
+            # The body is read before the call, because the client may be gone after the call.
             body = await request.body() if self.is_change else b""
             reply = await reply_to(request)
             is_elsewhere = request.state.is_alone and reply.status_code == 404
@@ -198,7 +198,7 @@ class CallRoute(APIRoute):
 
 
 async def _reply(answer: Callable[[Request], Any], request: Request) -> Response:
-    """Return the reply of this instance, also if it is a refusal."""
+    """Return the reply of this instance. An error becomes a refusal."""
     try:
         return await answer(request)  # type: ignore[no-any-return]
     except ClientDisconnect:
@@ -365,10 +365,10 @@ REFUSED: Final[dict[int | str, dict[str, Any]]] = {
     "default": {
         "model": Refused,
         "description": "400: bad request. 401: the token is missing or wrong. 403: `role-needed`, "
-        "`contents-needed`, or closed without a token. 404: not found. 405: wrong method. 409: not "
-        "possible now, `detail` says why. 411: no Content-Length. 413: the body has more than "
-        "64 KiB. 415: not JSON. 429: too many wrong tokens. 503: try again. `busy`: four calls run "
-        "already. `no-answer`: a worker does not answer within 2 s, because it starts, recovers or "
-        "waits for the broker.",
+        "`contents-needed`, or `closed`: no token is set. 404: not found. 405: wrong method. 409: "
+        "not possible now, `detail` says why. 411: no Content-Length. 413: the body has more than "
+        "64 KiB. 415: not JSON. 429: too many wrong tokens. 503: try again. `busy`: too many calls "
+        "run already. `no-answer`: a worker does not answer within 2 s, because it starts, "
+        "recovers or waits for the broker.",
     }
 }

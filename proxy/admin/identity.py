@@ -1,4 +1,4 @@
-"""The names of the process, so that operators see which one they work on."""
+"""The names of the process, so that operators see which process they work on."""
 
 from pydantic import Field
 

@@ -66,7 +66,7 @@ class Snapshot(Part):
     refused: dict[str, Refusal]
     ingest_paused: bool
     disk_full: bool = False
-    """Instances of older versions do not say it."""
+    """Older versions do not send this field."""
     shards: list[Shard]
     shard_count: Count
     by_time: ByTime | None

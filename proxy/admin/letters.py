@@ -38,8 +38,8 @@ from proxy.dead_letters.replay_plan import Mark, Selection, read_edits, read_rat
 from proxy.protocol.policy import is_legal_topic
 
 CURSOR: Final = re.compile(r"1(\.[0-9]{1,19}){1,1000}")
-"""A cursor. The first number is the version of the form. Then follows an offset for each partition.
-The list continues below these offsets."""
+"""A cursor: the version of its format, then an offset for each partition. The list continues below
+these offsets."""
 PLACE: Final = re.compile(r"[0-9]{1,10}/[0-9]{1,18}")
 READING: Final = "Two other calls are reading dead letters. Try again."
 
@@ -69,8 +69,8 @@ def list_dead_letters(
     target: Annotated[
         PatternQuery,
         Query(
-            description="A topic or a shell pattern. For a group's letters, it means the topic "
-            "that they first came from."
+            description="A topic or a shell pattern. For a group's letters, the filter reads "
+            "the topic from which the records first came."
         ),
     ] = None,
     since: Annotated[
@@ -161,9 +161,9 @@ def replay_dead_letters(site: SiteOf, body: models.ReplayBody, wait: Wait = 0) -
     one transaction, each letter is written to the ingress and marked as replayed. So no letter is
     replayed twice, even if several processes replay at the same time, or a process is killed. Call
     again, and the replay continues. A replay runs in the called process, even if nobody waits for
-    it. A process runs two jobs at a time, dry runs included. It runs one replay at a time for each
-    topic, not counting dry runs. If another process begins a replay of the same topic, the replay
-    here ends.
+    it. A process runs two jobs at a time, dry runs included. For each topic it runs one replay at
+    a time, beside dry runs. If another process begins a replay of the same topic, the replay here
+    ends.
     """
     return site.replays.start(wanted_by(body, site.settings.topics)).shown(wait)
 
@@ -185,7 +185,7 @@ def get_replay(site: SiteOf, id: ReplayId, wait: Wait = 0) -> models.Replay:  # 
 def stop_replay(site: SiteOf, id: ReplayId, wait: Wait = 0) -> models.Replay:  # noqa: A002
     """Stop a replay after its current batch.
 
-    Replayed letters stay replayed. To stop a replay that has ended changes nothing.
+    Replayed letters stay replayed. If the replay has ended, the call changes nothing.
     """
     job = site.replays.find(id)
     job.stop()
@@ -262,8 +262,8 @@ def _listed(
 ) -> list[models.ListedLetter]:
     """Return letters as the API lists them.
 
-    A caller without the right to read contents gets no keys. Of an exception it gets only the
-    class, because the message may quote the record."""
+    A caller without the right to read contents gets no keys. The caller gets only the class of an
+    exception, because the message may quote the record."""
     listed = []
     for one in letters:
         key = None if one.key is None else one.key.decode("utf-8", "backslashreplace")

@@ -24,8 +24,8 @@ PAGE_S: Final = 2.0
 """A page is returned after this time, even if it is not full. With a narrow filter, a full page
 could take minutes."""
 LEAST_PIECE: Final = 16
-"""A query asks for at least this many records of each partition. The query itself costs as much for
-each partition as listing about a hundred records, so fewer would save little."""
+"""A query asks for at least this many records of each partition. A lower number would save little,
+because the query itself costs as much for each partition as listing about a hundred records."""
 COUNTED_WITHIN_S: Final = 20.0
 AT_ONCE: Final = 1_000
 DEFAULT_LIMIT: Final = 100
@@ -60,8 +60,8 @@ def partition_in(origin: str) -> int:
 
 
 def add_pages(one: RecordPage, other: RecordPage) -> RecordPage:
-    """Merge the pages of two instances, in order. A page is complete only up to its cursor, so the
-    merged page is complete up to the lower cursor (`cut_page` drops the records beyond it). Raises
+    """Merge the pages of two instances, in order. A page is complete only up to its cursor. So the
+    merged page is complete up to the lower cursor, and `cut_page` drops all later records. Raises
     ValueError if a page cannot be read."""
     pairs = zip(one.cursors + other.cursors, one.records + other.records, strict=True)
     found = dict(

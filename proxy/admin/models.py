@@ -127,7 +127,7 @@ class Pending(WithPartitions):
     others: Count = Field(
         description="Pending records of all targets that are not in `by_target`. `by_target` has "
         "the 1,000 targets with the most records. If an ingress partition has over 10,000 "
-        "targets, some large targets may be missing there."
+        "targets, `by_target` may lack some large targets."
     )
 
 
@@ -149,8 +149,8 @@ class PendingByTime(WithPartitions):
     )
     paused: Count = Field(
         description="Counted records of paused targets. They are not delivered before a resume, "
-        "even if their bucket ends earlier. When such a record becomes due, it moves to a later "
-        "bucket."
+        "even if their bucket ends earlier. When such a record becomes due, it is counted in "
+        "a later bucket."
     )
     counted_all: bool = Field(
         True, description="Only with `target`. False if time ran out before all were counted."
@@ -343,7 +343,7 @@ class InForce(Answer):
 
     later = "The change was written. A starting or recovering worker does not apply it yet."
     in_force: bool = Field(
-        description="True if all workers of this process apply it. Others follow within a second."
+        description="True if this process applies the change. Other processes follow within a second."
     )
 
     def status_code(self) -> int:
@@ -484,7 +484,7 @@ class PurgeBody(Body):
 class Purged(WithPartitions):
     """A purge, or the number of records that it would end."""
 
-    later = "The purge was written. Each ingress partition applies it once it has read it."
+    later = "The purge was written. Each ingress partition applies the purge after reading it."
     targets: Pattern
     due_from: int | None
     due_to: int | None
@@ -511,7 +511,7 @@ class SkipBody(Body):
     offset: Annotated[int, Field(ge=0, le=10**18), Whole] = Field(
         description="The first offset of the batch."
     )
-    dry_run: bool = Field(False, description="If true, the batch is found and nothing changes.")
+    dry_run: bool = Field(False, description="If true, the batch is found but not skipped.")
 
 
 class Skipped(InForce):
@@ -534,7 +534,7 @@ class LetterTopic(Answer):
     group: str | None
     offsets: int | None = Field(
         description="Number of offsets in the topic. The number of letters may be lower. Null if "
-        "the broker does not tell."
+        "unknown."
     )
 
 
@@ -587,8 +587,8 @@ class LetterPage(Answer):
     topic: str
     letters: list[ListedLetter] = Field(max_length=1000)
     replays_known: bool = Field(
-        description="False if there was no time to find the replayed letters. `replayed` is null "
-        "then."
+        description="False if there was no time to find the replayed letters. Then all letters "
+        "have `replayed: null`."
     )
     cursor: str | None = Field(description="Send it to get the next page. Null on the last page.")
 
@@ -598,7 +598,7 @@ class Letter(LetterHead, Content):
 
     topic: str
     meaning: str | None = Field(description="The meaning of the code.")
-    remedy: str | None = Field(description="What to do about it.")
+    remedy: str | None = Field(description="What to do about the error.")
     value_in_ingress: bool = Field(description="True if the value was read from the ingress.")
 
 
@@ -648,7 +648,7 @@ class ReplayedTarget(Answer):
 
 
 class LeftLetters(Answer):
-    """Letters not replayed, for the same reason. `detail` and `first` describe the first letter."""
+    """Letters left out for the same reason. `detail` and `first` describe the first of them."""
 
     reason: str
     letters: Count

@@ -119,7 +119,7 @@ class MovesBody(models.Body):
     deliver_at: Any = Field(
         None,
         description="`now`, epoch milliseconds, or RFC 3339 with a zone. At most `max_delay` from "
-        "now. A past time means at once.",
+        "now. With a past time, they are delivered at once.",
         json_schema_extra=MOVED_TO,
     )
     later: Annotated[str, Field(pattern=models.OLDER_THAN)] | None = Field(
@@ -147,8 +147,8 @@ class Moves(WithPartitions):
         description="Records that would be moved, at most 10,000, or records that this call moved."
     )
     cut: bool = Field(
-        description="True if the dry run did not count all matching records, because they are more "
-        "than 10,000 or time ran out. The others are not moved."
+        description="True if the dry run stopped at 10,000 records, or because time ran out. "
+        "Records that were not counted are not moved."
     )
     first_due: int | None = Field(description="The earliest due of these records.")
     last_due: int | None = Field(description="The latest due of these records.")
@@ -208,8 +208,7 @@ def move_records(site: SiteOf, others: OthersOf, body: MovesBody) -> Moves:
     dry run has counted are moved. Each is moved at most once, so any call may be repeated. Records
     that were delivered, cancelled or rewritten in the meantime are left out. If an instance does
     not answer the dry run, its records are not in the token. If it does not answer later, its
-    records stay in the token, and `complete` is false. Each record is moved like a record of PATCH
-    /records.
+    records stay in the token, and `complete` is false. Each record is moved as by PATCH /records.
     """
     with room_in(site.free_moves, "Another bulk move is running. Try again later."):
         done = _count(site, body) if body.dry_run else _move(site, body)
@@ -283,8 +282,8 @@ def _counted(body: MovesBody, done: Moves) -> Moves:
 
 
 def _moved(done: Moves, wanted: set[int]) -> Moves:
-    """Return the summed moves. Set `complete` to whether instances served all partitions of the
-    token. Raises Problem."""
+    """Return the summed moves. They are complete if instances served all partitions of the token.
+    Raises Problem."""
     missing = sorted(wanted - {*done.partitions})
     if missing and not done.unanswered and not done.outcomes:
         detail = f"The partitions {missing} move to another instance or recover. Repeat the call."

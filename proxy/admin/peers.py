@@ -38,8 +38,8 @@ MOST_ADDRESSES: Final = 50
 RESOLVED_FOR_S: Final = 5.0
 RESOLVE_WITHIN_S: Final = 1.0
 REST_S: Final = 10.0
-"""If a peer has refused a token, it is not asked with this token again during this pause. Otherwise
-it would lock this instance out, after ten wrong tokens in a minute."""
+"""A peer that has refused a token is not asked with this token during this pause. Otherwise the
+peer would lock this instance out after ten wrong tokens in a minute."""
 MOST_RESTING: Final = 1_000
 FACTS_FOR_S: Final = 10.0
 FACTS_WITHIN_S: Final = 1.0

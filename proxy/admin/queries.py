@@ -284,8 +284,8 @@ def receive_queries(connection: Connection[Any, Any], mailbox: QueryMailbox) -> 
 
 
 class Workers:
-    """All workers of this `run`. There is one worker, which reads `mailbox`, or there are child
-    processes by number."""
+    """All workers of this `run`: one worker that reads `mailbox`, or child processes with
+    numbers."""
 
     def __init__(self, mailbox: QueryMailbox | None = None) -> None:
         self._mailbox = mailbox

@@ -71,8 +71,8 @@ SPANS: Final = re.compile(f"{SPAN.pattern}(,{SPAN.pattern}){{0,49}}")
 TARGETS_SHOWN: Final = 1_000
 WHY_NOT: Final = {
     "not-committed": "The record was read, but its offset is not committed yet. Try again.",
-    "target-refused": "The settings now refuse its target (targets.allow, targets.deny). With a "
-    "new time it would become a dead letter. It stays pending. Allow the target, then try again.",
+    "target-refused": "The settings now refuse the record's target (targets.allow, targets.deny). "
+    "The record stays pending, because a move would make it a dead letter. Allow the target first.",
     "half-message": "The record is an undecided half message, so it has no delivery time yet. "
     "Commit it first.",
     "ended": "The record has ended. Its trace, its target or the outcomes topic shows how.",
@@ -266,7 +266,7 @@ def _refuse_none(found: models.Records, _query: Mapping[str, str]) -> models.Rec
         return found
     if found.unanswered:
         who = " ".join(f"{one.instance}: {one.reason}" for one in found.unanswered)
-        detail = f"No instance that answered has it. Other instances did not answer. {who}"
+        detail = f"No instance that answered has this id. Other instances did not answer. {who}"
         raise Problem(503, "unanswered", detail)
     more = "" if found.complete else " Some partitions recover or move. Try again."
     raise Problem(404, "not-found", f"No record with this id is pending.{more}")
@@ -346,10 +346,10 @@ def trace_record(
 
     Name any origin of the record, its delivery or its dead letter. The trace is read from the
     topics. It ends after `wait` or a million records. If it did not read everything, `is_whole` is
-    false and `unknown` names the missing parts. It also names topics that the proxy's user may not
-    read, with the line that grants the right. Two traces run at a time. Further calls get 503. A
-    trace rests three seconds for each second of work, so that delivery is not delayed. Without the
-    right to read contents, `detail` is empty.
+    false and `unknown` names the missing parts. `unknown` also names topics that the proxy's user
+    may not read, with the command that grants the right. Two traces run at a time. Further calls
+    get 503. A trace rests three seconds for each second of work, so that delivery is not delayed.
+    Without the right to read contents, `detail` is empty.
     """
     if not is_legal_topic(place.topic):
         raise Problem(404, "not-found", f"This is not a topic name: {TOPIC_NAME_RULE}.")
@@ -368,12 +368,12 @@ def cancel(
 ) -> models.CancelWritten:
     """Cancel a pending record by id.
 
-    The call writes a cancel to the ingress. It has an effect only in the record's ingress
+    The call writes a cancel to the ingress. A cancel has an effect only in the record's ingress
     partition. `partition` names this partition. Without it, the partition of `key` is used. Without
     `partition` and `key`, the instances look for a pending record with this id, and its partition
     is used. If there is no such record, the partition is computed from the id as from a key.
-    Partitions of keys are computed by murmur2, as in Java clients. librdkafka does so only with
-    `partitioner=murmur2_random`.
+    Partitions of keys are computed by murmur2, as in Java clients. librdkafka uses murmur2 only
+    with `partitioner=murmur2_random`.
     """
     ident, key, partition = body.id.encode(), None, body.partition
     if body.key is not None:
@@ -393,10 +393,10 @@ def cancel(
 def recall(site: SiteOf, place: Place, wait: Wait = 0) -> models.RecallWritten:
     """Recall a record by its origin.
 
-    The call writes a recall to the record's ingress partition. It ends this record. If the proxy
-    has rewritten the record, it ends the successor. The record needs no id, and may be a half
-    message. The proxy signs the recall, so no proof is needed. If many records with ids must end,
-    cancels cost less.
+    The call writes a recall to the record's ingress partition. The recall ends this record. If the
+    proxy has rewritten the record, the recall ends the successor. The record needs no id, and may
+    be a half message. The proxy signs the recall, so no proof is needed. If many records with ids
+    must end, cancels cost less.
     """
     ingress = site.settings.topics.ingress
     if place.topic != ingress:

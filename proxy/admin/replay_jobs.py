@@ -121,8 +121,8 @@ class ReplayJob:
 
 
 class ReplayJobs:
-    """The replays of this process. AT_WORK jobs may run at a time, but only one replay for each
-    topic, not counting dry runs. The newest KEPT jobs are remembered."""
+    """The replays of this process. At most AT_WORK jobs run at a time, dry runs included. Each
+    topic has at most one running replay, beside dry runs. The newest KEPT jobs are remembered."""
 
     def __init__(self, replay: Replaying) -> None:
         self._replay = replay

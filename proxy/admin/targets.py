@@ -83,9 +83,9 @@ def resume(
 
     Paused records are delivered in order of due, at once or at the rate `per_second`. Each worker
     gets a share of the rate, at least one record a second. If several resumed patterns match a
-    target, the last resume applies. A pattern that is not paused may be resumed, too. That sets or
-    removes its rate. A new pause removes the rate, and pauses each queued record when its turn
-    comes. If no proxy runs at a record's turn, the record moves to the end of the queue.
+    target, the last resume applies. To resume a pattern that is not paused sets or removes its
+    rate. Each queued record has a time in the queue. A new pause removes the rate, and pauses a
+    queued record at its time. If no proxy runs at that time, the record goes to the queue's end.
     """
     site.broker.resume(pattern, per_second)
 
@@ -121,8 +121,8 @@ def pause_ingest(site: SiteOf) -> models.IngestPaused:
 
     The pause applies to all instances and outlives restarts. The ingress is not read until a
     resume. New records, cancels, recalls, purges, commits of half messages and the proxy's own
-    rewritten records have no effect before that. Records already read are delivered on time. If a
-    partition moves to another worker, this worker first reads it up to its end at that moment.
+    rewritten records have no effect before. Records already read are delivered on time. If a
+    partition goes to another worker, this worker first reads all records that are there by then.
     """
     return _pause_ingest(site, is_paused=True)
 

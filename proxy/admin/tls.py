@@ -68,7 +68,7 @@ def trust_own(admin: AdminSettings) -> ssl.SSLContext | None:
 
 def trust_named(admin: AdminSettings) -> ssl.SSLContext:
     """Return a TLS context for peers, and for proxies named with --admin. It trusts the authorities
-    in `admin.tls.ca`."""
+    in `admin.tls.ca`, by default the system's."""
     return _trusting(lambda: {"cafile": admin.tls.ca})
 
 

@@ -178,8 +178,8 @@ def _text_of(file: Path) -> str:
 
 
 def best_token(settings: AdminSettings) -> str | None:
-    """Return a token for commands, of the highest role whose token this process can read. Return
-    None if there is none."""
+    """Return the token that commands use: of all tokens that this process can read, one with the
+    highest role. Return None if there is none."""
     if settings.token is not None:
         return settings.token
     own = [entry for entry in settings.tokens.values() if not entry.trusted]

@@ -47,7 +47,7 @@ LONGEST_PAUSE_S: Final = 0.5
 MOST_TOPICS: Final = 200
 MOST_PARTITIONS: Final = 1_000
 MOST_RECORDS: Final = 1_000_000
-"""A trace reads at most this many records. It reports that it has not read all."""
+"""A trace reads at most this many records. At this limit it reports that it has not read all."""
 ASK_TIMEOUT_S: Final = 8.0
 
 Marks = Mapping[Place, Mark]
@@ -198,7 +198,7 @@ def _marks(
 
 
 def _sizes(connection: Connection, topics: Mapping[str, Sequence[int]]) -> dict[str, int | None]:
-    """Return the number of offsets in each topic. It is None if the broker does not tell it."""
+    """Return the number of offsets in each topic, or None if the broker answers with an error."""
     sizes: dict[str, int | None] = dict.fromkeys(topics, 0)
     places = [TopicPartition(topic, n) for topic, numbers in topics.items() for n in numbers]
     if not places:

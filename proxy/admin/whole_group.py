@@ -15,7 +15,7 @@ from proxy.admin.peers import ANSWER_WITHIN_S, Asker, Replies, Reply
 from proxy.admin.problem import Problem
 
 OWNER_WITHIN_S: Final = 15.0
-"""A peer gets this much time to change its record, plus the time that the caller waits."""
+"""A peer gets this much time to answer, plus the time that the caller's `wait` allows."""
 
 A = TypeVar("A", bound=OfGroup)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -172,7 +172,7 @@ class Owner:
                 replies.silent[reply.instance] = _reason(error)
         if replies.silent:
             who = " ".join(f"{name}: {why}" for name, why in replies.silent.items())
-            detail = f"It may be at an instance that did not answer. {who}"
+            detail = f"An instance that did not answer may have it. {who}"
             raise Problem(503, "unanswered", detail)
         return own
 

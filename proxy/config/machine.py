@@ -90,7 +90,7 @@ class MemoryShares:
 
 
 def memory_shares(budget_bytes: int, kafka: Mapping[str, str]) -> MemoryShares:
-    """Divide the budget, less the queues that `kafka` sets. Raises ValueError if too small."""
+    """Divide the budget without the queues that `kafka` sets. Raises ValueError if too small."""
     own_bytes = sum(
         int(kafka[name]) * unit_bytes
         for name, unit_bytes in QUEUE_SETTINGS.items()

@@ -1,6 +1,6 @@
 """Requirements on the ingress topic, and the policy, both derived from the settings.
 
-Records are rewritten after `roll_after`, so retention must cover only that and the proxy's downtime
+Records are rewritten at the age `roll_after`. So retention must cover only this age and a downtime
 (docs/guide.md#delays-longer-than-the-ingress-keeps-records).
 """
 

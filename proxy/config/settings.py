@@ -221,8 +221,8 @@ class TargetSettings(Section):
 
 
 class RequestSettings(Section):
-    """Kinds of requests, beside deliveries, that producers may make. Other kinds become dead
-    letters."""
+    """Kinds of requests, beside deliveries, that producers may make. Records with other requests
+    become dead letters."""
 
     serve: Requests = REQUEST_KINDS
     unproven_recalls: bool = False

@@ -1,9 +1,9 @@
 """Readers of the settings: a file (YAML), environment variables, and `--set` on the command line.
 
-Variables override the file, and `--set` overrides both.
-`DELAY_PROXY_WHEEL__PRECISION_MS=500` is `wheel: {precision_ms: 500}`. Under `kafka`, single
-underscores stand for dots. Write several names or patterns as one string with commas.
-`--set wheel.precision_ms=500` has the whole key, with dots, and a value in YAML.
+Variables override the file, and `--set` overrides both. `--set wheel.precision_ms=500` has the
+whole key, with dots, and a value in YAML. `DELAY_PROXY_WHEEL__PRECISION_MS=500` is the same. Under
+`kafka`, single underscores stand for dots. Variables have lists as JSON, with two exceptions:
+delays have blanks between them, and patterns, aliases and kinds of requests may have commas.
 """
 
 import os

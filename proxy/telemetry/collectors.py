@@ -102,7 +102,7 @@ class TargetMetrics(Collector):
         self._lock = threading.Lock()
 
     def meet(self, targets: Iterable[str]) -> None:
-        """Begin the series of targets at 0. Prometheus's `increase` misses a first count."""
+        """Begin series at 0, because Prometheus's `increase` ignores a series' first value."""
         with self._lock:
             for target in targets:
                 self._names.number(target)
@@ -206,7 +206,7 @@ class RetryMetrics(Collector):
                 self._counts[place] += count
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all attempts of a known group, even at 0, as in `TargetMetrics.meet`."""
+        """Yield all attempts of a known group, even at 0. `TargetMetrics.meet` says why."""
         family = CounterMetricFamily(
             "delay_proxy_retry_attempts",
             "Records sent back by consumers, by group and number of failures. The first groups "

@@ -3,8 +3,8 @@
 from typing import Final
 
 GAUGES: Final = {
-    "due_lag_seconds": "Time since the due time of the oldest undelivered record, even if that "
-    "waits for its next publish attempt. NaN while a worker has no session.",
+    "due_lag_seconds": "Time since the due time of the oldest undelivered record, even if this "
+    "record waits for its next publish attempt. NaN while a worker has no session.",
     "clock_offset_seconds": "Wall clock minus the logical clock, by which records fire.",
     "clock_held": "1 while the wall clock is too far ahead and ignored, else 0.",
     "clock_lead_seconds": "Wall clock minus the broker's clock. NaN if unknown.",
@@ -20,8 +20,8 @@ GAUGES: Final = {
     "ingress_partitions": "Partitions of the ingress topic, served or not.",
 }
 TRANSACTIONS: Final = (
-    "Kafka transactions by result. `aborted`: the proxy gave up because the group had moved or "
-    "the broker throttled it. If the broker aborts, the proxy tries again."
+    "Kafka transactions by result. `aborted`: the proxy gave up, because the consumer group had "
+    "changed or the broker throttled the proxy. If the broker aborts, the proxy tries again."
 )
 TRACED_RECORDS: Final = (
     "Records with a trace context, by the end of their spans. `exported`: the collector has "
@@ -31,5 +31,5 @@ TRACED_RECORDS: Final = (
 )
 PURGES: Final = (
     "Purges by state, each counted once in every ingress partition. `taken-in`: the partition "
-    "has read it. `done`: all its records have their outcomes."
+    "has read the purge. `done`: all purged records have their outcomes."
 )

@@ -107,7 +107,7 @@ class Metrics:
         build.info({"version": __version__})
 
     def _make_counters(self) -> None:
-        """Make the counters, all at 0. Prometheus's `increase` misses a first count."""
+        """Make the counters, all at 0, because Prometheus's `increase` ignores a first value."""
         self.deliveries = self._counter("deliveries", "Records delivered to their target.")
         self.transactions = self._counter(
             "transactions",

@@ -15,8 +15,8 @@ MINUTE_MS: Final = 60_000
 SOON_MS: Final = 2 * MINUTE_MS
 SECOND_MS: Final = 1_000
 TRIED_WITHIN_MS: Final = 10_000
-"""A record that is due for its next attempt gives its age for this long. Without that, the metric
-would have a gap before each further failure."""
+"""The metric includes a record for this long after the time of its next attempt. Otherwise the
+metric would have a gap before each further failure."""
 LOGGED_EVERY_MS: Final = MINUTE_MS
 MOST_TARGETS: Final = 200
 """Limit of pairs of target and reason. All further targets share one entry for each reason."""

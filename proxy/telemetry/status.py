@@ -148,12 +148,12 @@ SHARD_FACTS: Final[tuple[ShardFact, ...]] = (
     ),
     (
         "oldest_undecided_half_message_timestamp_seconds",
-        "Time of the oldest undecided half message. NaN if none, or if unread after a takeover.",
+        "Time of the oldest undecided half message. NaN if none, or not yet read after a takeover.",
         lambda s: math.nan if s.oldest_undecided_ms is None else s.oldest_undecided_ms / 1000,
     ),
     (
         "purge_under_way",
-        "1 while records that a purge ended lack their outcomes, else 0.",
+        "1 while purged records still lack their outcomes, else 0.",
         lambda shard: float(shard.is_purging),
     ),
     (

@@ -212,6 +212,6 @@ export async function purge(targets, range) {
     if (!(await confirm("Purge pending records?", text, `Purge ${records}`))) return "Nothing was purged.";
     const done = await call("POST", "/purges", { targets, ...range, dry_run: false });
     return done.applied ? `Purged ${records} for ${targets}${when}.`
-      : "The purge is written. It takes effect in each partition that has read it. Some have not read it yet.";
+      : "The purge is written. It takes effect in each partition that has read it. Some partitions have not read it yet.";
   });
 }

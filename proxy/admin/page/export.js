@@ -8,7 +8,7 @@ const WITHIN_MS = 60000;
 const FORMULA = /(^|[\t\r\n;])(?=[=+\-@\t\r＝＋－＠])/gu;
 
 // Return rows as CSV. A spreadsheet must not compute a cell, so a text that looks like a formula gets a quote.
-// Some spreadsheets split a line at each semicolon, so this counts after a semicolon, too.
+// Some spreadsheets split a line at each semicolon, so a formula after a semicolon gets a quote, too.
 export function csv(names, rows) {
   return [names, ...rows].map((cells) => `${cells.map(cell).join(",")}\r\n`).join("");
 }

@@ -5,7 +5,7 @@ import { length } from "./time.js";
 
 let drawn = "";
 
-// Return the instances whose counters make the totals. Rates need two totals of the same ones.
+// Return the instances whose counters make the totals. Rates need two totals of the same instances.
 export const counted = (now) => now.instances.map((one) => one.name).sort().join();
 
 export function show(now) {

@@ -34,7 +34,7 @@ function explain(refused) {
   byId("access").hidden = false;
   byId("token-form").hidden = refused.error === "closed";
   byId("access-text").textContent = refused.code === 403 ? refused.message
-    : "This page needs a token of the proxy. The settings `admin.token` and `admin.tokens` name them.";
+    : "This page needs a token of the proxy. The settings `admin.token` and `admin.tokens` name its tokens.";
   return false;
 }
 

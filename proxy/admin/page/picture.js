@@ -8,7 +8,7 @@ const STEP_MS = { hour: 300000, day: 3600000, month: 86400000 };
 const BARS = { hour: 12, day: 24, month: 30 };
 const END = { hour: "in 1 hour", day: "in 24 hours", month: "in 30 days" };
 const NOTE = "Counted by the time at which the proxy next acts on a record. Records due far ahead are " +
-  "rewritten earlier, and count at that time. To count by due, enter the target *.";
+  "rewritten earlier, and count at the time of the rewrite. To count by due, enter the target *.";
 const COUNTED = "Counted by due, at the time of your request.";
 const NOT_ALL = "There are more records than could be counted in time. ";
 let scale = "hour";
@@ -98,7 +98,7 @@ const recordsIn = (counts) => some(counts.reduce((sum, count) => sum + count, 0)
 const paused = (count) => (count ? `${some(count, "record")} of paused targets are delivered ` +
   "only after a resume, even if their time here is earlier. " : "");
 const cancelled = (count) => (count ? `The bars include ${some(count, "record")} that were cancelled or replaced, ` +
-  "until their time. " : "");
+  "until the time at which they would fire. " : "");
 
 export function share(part, whole) {
   return drawing("svg", { class: "share", viewBox: "0 0 100 4", preserveAspectRatio: "none",
