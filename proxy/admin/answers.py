@@ -84,7 +84,7 @@ class InstanceState(Answer):
     version: str
     ready: bool
     reason: str = Field(description="Why the instance is not ready. Empty if it is ready.")
-    disk_full: bool = Field(description="True if the disk is full, so no records are read.")
+    disk_full: bool = Field(description="True if the disk is full, so no records are ingested.")
     pending: Count
     overdue: int | None = Field(description="Overdue records. Null while a worker is silent.")
     oldest_overdue_s: float = Field(description="Age of the oldest overdue record in seconds.")

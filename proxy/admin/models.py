@@ -343,7 +343,7 @@ class InForce(Answer):
 
     later = "The change was written. A starting or recovering worker does not apply it yet."
     in_force: bool = Field(
-        description="True if this process applies the change. Others follow within a second."
+        description="True if all workers of this process apply it. Other processes follow in 1 s."
     )
 
     def status_code(self) -> int:

@@ -119,7 +119,7 @@ class MovesBody(models.Body):
     deliver_at: Any = Field(
         None,
         description="`now`, epoch milliseconds, or RFC 3339 with a zone. At most `max_delay` from "
-        "now. With a past time, they are delivered at once.",
+        "now. With a past time, records are delivered at once.",
         json_schema_extra=MOVED_TO,
     )
     later: Annotated[str, Field(pattern=models.OLDER_THAN)] | None = Field(

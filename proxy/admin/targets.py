@@ -121,8 +121,8 @@ def pause_ingest(site: SiteOf) -> models.IngestPaused:
 
     The pause applies to all instances and outlives restarts. The ingress is not read until a
     resume. New records, cancels, recalls, purges, commits of half messages and the proxy's own
-    rewritten records have no effect before. Records already read are delivered on time. If a
-    partition goes to another worker, this worker first reads all records that are there by then.
+    rewritten records have no effect until then. Records already read are delivered on time. If a
+    partition goes to another worker, this worker first reads all records there at the takeover.
     """
     return _pause_ingest(site, is_paused=True)
 

@@ -1,7 +1,7 @@
 """Requirements on the ingress topic, and the policy, both derived from the settings.
 
-Records are rewritten at the age `roll_after`. So retention must cover only this age and a downtime
-(docs/guide.md#delays-longer-than-the-ingress-keeps-records).
+Records are rewritten at the age `roll_after`. So retention must cover only `roll_after` and the
+proxy's downtime (docs/guide.md#delays-longer-than-the-ingress-keeps-records).
 """
 
 from collections.abc import Iterator, Mapping
