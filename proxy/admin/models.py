@@ -343,7 +343,7 @@ class InForce(Answer):
 
     later = "The change was written. A starting or recovering worker does not apply it yet."
     in_force: bool = Field(
-        description="True if all workers of this process apply it. Other processes follow in 1 s."
+        description="True if all workers of this process apply it. Others follow within a second."
     )
 
     def status_code(self) -> int:
