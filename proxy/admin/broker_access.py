@@ -75,7 +75,7 @@ class IngressFacts(NamedTuple):
 
 
 class BrokerAccess:
-    """Access to the broker. Thread-safe. All methods raise Problem.
+    """Access to the broker. Thread-safe. Methods raise Problem.
 
     With `wait_s` a method waits at most this long for the outcomes of its records."""
 

@@ -365,7 +365,8 @@ REFUSED: Final[dict[int | str, dict[str, Any]]] = {
     "default": {
         "model": Refused,
         "description": "400: bad request. 401: the token is missing or wrong. 403: `role-needed`, "
-        "`contents-needed`, or `closed`: no token is set. 404: not found. 405: wrong method. 409: "
+        "`contents-needed`, `user-needed`, `foreign-page`, or `closed`: no token is set. 404: not "
+        "found. 405: wrong method. 409: "
         "not possible now, `detail` says why. 411: no Content-Length. 413: the body has more than "
         "64 KiB. 415: not JSON. 429: too many wrong tokens. 503: try again. `busy`: too many calls "
         "run already. `no-answer`: a worker does not answer within 2 s, because it starts, "

@@ -148,12 +148,12 @@ def get_pending_by_time(
     """Estimate how many records fire by given times.
 
     A record is counted at its time `fires`, not at its `due`. Counts of records in memory are
-    exact. On disk, the default store has one count for each slot of its wheel. A record beyond the
-    wheel's span is counted at the next time of its slot. The store `rocksdb` has one count for
-    records that were written together. It assumes that they are spread evenly over their time.
-    After a restart it assumes this for all records of a file. Cancelled and replaced records are
-    counted until the time at which they would fire. With `target`, the counts are by `due`. Records
-    are then counted one by one, for at most twenty seconds.
+    exact. On disk, the default store has one count for each slot of its wheel. If a slot also has
+    records of later turns of the wheel, all are counted at the earliest time. The store `rocksdb`
+    has one count for records that were written together. It assumes that they are spread evenly
+    from the first time to the last. After a restart it assumes this for each file. Cancelled and
+    replaced records are counted until the time at which they would fire. With `target`, the counts
+    are by `due`. Records are then counted one by one, for at most twenty seconds.
     """
     spans = {name: parse_delay_ms(name) for name in within.split(",")}
     now_ms, statuses = wall_clock_ms(), site.read_statuses()
@@ -344,7 +344,7 @@ def trace_record(
 ) -> models.Trace:
     """Trace a record, step by step, from its first origin to its end.
 
-    Name any origin of the record, its delivery or its dead letter. The trace is read from the
+    Name the record, its delivery or its dead letter. Each origin works. The trace is read from the
     topics. It ends after `wait` or a million records. If it did not read everything, `is_whole` is
     false and `unknown` names the missing parts. `unknown` also names topics that the proxy's user
     may not read, with the command that grants the right. Two traces run at a time. Further calls
@@ -422,9 +422,10 @@ def reschedule(
     new one ends as `missed`. Key, value, headers, id and target stay the same.
 
     Name any origin of the record. For a committed half message, the origin of the half message
-    works, too. 404: the ingress has deleted the record. The command `pending list` shows the
-    current origin. 409: the record has ended, is an undecided half message, or was not committed
-    within 3 s. A target that is refused now, or an invalid time, gets 409, too.
+    works, too. 404: the ingress has deleted the record at this origin. If it is pending, the
+    command `pending list` shows its newer origin. 409: the record has ended, is an undecided half
+    message, or was not committed within 3 s. A target that is refused now, or an invalid time,
+    gets 409, too.
     """
     at_ms = deliver_at_ms(site, body.deliver_at)
     _refuse_unread(site, place)

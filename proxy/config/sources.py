@@ -305,7 +305,7 @@ def _unknown_in_file(document: _Document) -> Iterator[str]:
         if path[:-1] and path[:-1] not in known:
             continue
         siblings = [other[-1] for other in known if other[:-1] == path[:-1]]
-        if not siblings:  # below a scalar, where the key may be a secret
+        if not siblings:  # not a section: the key may be a secret, so it is not shown
             continue
         advice = _nearest(path[-1], siblings, "key")
         yield f"{document.where(path)}: `{'.'.join(path)}` is not a setting. {advice}"
