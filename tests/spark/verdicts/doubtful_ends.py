@@ -12,7 +12,7 @@ from tests.spark.verdicts.topics_told import NEXT_OFFSET, OUTCOMES_GONE, SEEN, T
 def deleted_outcome_is_not_held_against_the_record_that_goes_on_from_it(t: Topics) -> None:
     later: dict[str, Any] = {"wanted_ms": 150_000, "due_ms": 150_000}
     gone = t.record("unverifiable", "outcomes are gone", **later, fires_ms=44_000)
-    t.record("unverifiable", "was deleted", **later, hop_from=gone, timestamp_ms=44_500)
+    t.record("unverifiable", "outcome is gone", **later, hop_from=gone, timestamp_ms=44_500)
     lost = t.record("missing", **later, fires_ms=50_000)
     t.record("contradicted", "which has no outcome", **later, hop_from=lost, timestamp_ms=50_500)
 

@@ -238,10 +238,10 @@ def a_move_keeps_all_but_the_time(t: Topics) -> None:
 
 def outcomes_of_moves_may_have_been_deleted(t: Topics) -> None:
     one = t.record("unverifiable", "outcomes are gone", due_ms=80_000)
-    arrived(t, move(t, "unverifiable", one, "was deleted", moved_due_ms=80_000), one)
+    arrived(t, move(t, "unverifiable", one, "outcome is gone", moved_due_ms=80_000), one)
     one = t.record("delivered", due_ms=44_000)
     t.delivered(one, due_ms=44_000, at_ms=44_001)
-    move(t, "unverifiable", one, "was deleted", **LATER)
+    move(t, "unverifiable", one, "outcome is gone", **LATER)
     one = t.record("rolled", wanted_ms=FIRES_MS, fires_ms=46_000, **LATER)
     t.outcome(one, "rolled", at_ms=46_000)
     move(t, "unverifiable", one, "it may have come too late", **LATER)
