@@ -94,7 +94,7 @@ class Receipt(NamedTuple):
     topic: str
     partition: int
     offset: int
-    """The record's offset, or -1 if the broker confirmed a repeated request without the offset."""
+    """The record's offset. -1 if the record was sent again and confirmed without an offset."""
     timestamp_ms: int
     """The timestamp from which delays count, in epoch milliseconds, or -1 if there is none."""
     key: bytes | None = None

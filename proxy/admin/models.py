@@ -149,8 +149,8 @@ class PendingByTime(WithPartitions):
     )
     paused: Count = Field(
         description="Counted records of paused targets. They are not delivered before a resume, "
-        "even if their bucket ends earlier. When such a record becomes due, it is counted in "
-        "a later bucket."
+        "even if their bucket ends earlier. When such a record becomes due, it is written "
+        "again with a later time, so it is then in a later bucket."
     )
     counted_all: bool = Field(
         True, description="Only with `target`. False if time ran out before all were counted."
@@ -292,8 +292,8 @@ class MoveWritten(Written):
 
 
 class CancelBody(Body):
-    """The id to cancel. The record's ingress partition is `partition`, or the partition of
-    `key`."""
+    """The id to cancel. The record's ingress partition is `partition`. By default it is the
+    partition of `key`, or without a key the partition of the id."""
 
     model_config = example({"id": "order-17"})
     id: Ident

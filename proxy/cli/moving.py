@@ -158,7 +158,7 @@ class Importing(Moving):
     dry_run: bool = flag("Check the whole export against the new cluster, without a change.")
     allow_twice: bool = flag(
         "Allow an import into the ingress that was exported, or a second import of the same "
-        "group. Records in both are delivered twice."
+        "group. Records that are scheduled already are then delivered twice."
     )
 
 

@@ -50,11 +50,11 @@ NOT_YET: Final = "The change is written, but some instances have not applied it 
 class AllInstances(Instances):
     """Options that name instances. A change by any instance applies to all instances.
 
-    Each named instance reports when it applies the change."""
+    Each named instance is asked whether it has applied the change."""
 
     admin: list[str] | None = option(
-        "host:port or URL of an admin port. One instance is enough. Each named instance reports "
-        "when it applies the change. Repeatable."
+        "host:port or URL of an admin port. One instance is enough. Each named instance is "
+        "asked whether it has applied the change. Repeatable."
     )
 
     def ask_one(self, address: str, path: str, **how: Any) -> Answer:

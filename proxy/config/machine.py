@@ -82,7 +82,7 @@ class MemoryShares:
     most_memtables: int
     """If all memtables together use more than this, no records are fetched."""
     transaction: int
-    """Share of the bodies in one transaction. Up to six copies of them are in memory."""
+    """Bytes of the bodies in one transaction. Memory holds up to six copies of these bodies."""
     queue: int
     """Share of librdkafka's queue. Records taken from it and not yet stored may use as much."""
     fetch: int
@@ -90,7 +90,7 @@ class MemoryShares:
 
 
 def memory_shares(budget_bytes: int, kafka: Mapping[str, str]) -> MemoryShares:
-    """Divide the budget without the queues that `kafka` sets. Raises ValueError if too small."""
+    """Divide the budget, less the queues that `kafka` sets. Raises ValueError if it is low."""
     own_bytes = sum(
         int(kafka[name]) * unit_bytes
         for name, unit_bytes in QUEUE_SETTINGS.items()
