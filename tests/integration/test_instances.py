@@ -215,13 +215,13 @@ def test_three_instances_ask_each_other_with_tls_and_name_an_expired_certificate
 
     authority.issue("three", ["127.0.0.1"], timedelta(minutes=-1)).write(tmp_path / "three")
     wait_for(lambda: not pending(one)[1], WITHIN_S, "a refused certificate")
-    code, said = run_command(two, "instances")
-    assert (code, "2 of 3 instances answered" in said, "expired" in said) == (1, True, True), said
+    said = run_command(two, "instances")[1]
+    assert ("2 of 3 instances answered" in said, "expired" in said) == (True, True), said
     authority.issue("three", ["127.0.0.1"]).write(tmp_path / "three")
     wait_for(lambda: pending(two) == (RECORDS, True), WITHIN_S, "the renewed certificate")
 
 
 def pending(proxy: ProxyProcess) -> tuple[int, bool]:
-    """Return the total of pending records, and whether it is complete."""
+    """Return the total of pending records, and whether all instances answered."""
     said = json.loads(run_command(proxy, "instances", "--json")[1])
-    return said["pending"], said["complete"]
+    return said["pending"], said["complete"] and not said["unanswered"]
