@@ -246,13 +246,13 @@ class World:
         self, partition: int, offset: int, deliver_at_ms: int
     ) -> Callable[[], Record | None]:
         """Return a function that writes the admin API's move of a record. The function does nothing
-        if the record is not pending now."""
+        if the record is not pending now, or cannot be read."""
         shard, record = self.shards.get(partition), None
         for asked in self.kafka.read(INGRESS):
             is_it = (asked.partition(), asked.offset()) == (partition, offset)
             if is_it and shard is not None and offset < shard.next_offset:
                 record = find_moving(shard, asked, deliver_at_ms).record
-        if record is None:
+        if record is None or self.kafka.unreadable_base(partition, offset, offset + 1) is not None:
             return lambda: None
         signer = HopAuthenticator(self.policies.signing_key(), self.topic_id)
         key, value = record.key, record.value
