@@ -46,7 +46,7 @@ class Certificate:
             context.load_cert_chain(certificate, key, password="")  # else OpenSSL asks the user
         except (OSError, ValueError) as error:
             problem = f"{' and '.join(map(str, self._files))} cannot be used: {error}"
-            if problem != self._problem:
+            if problem != self._problem and self.context is not None:
                 log.error("the old certificate of the admin port stays", why=problem)
             self._problem = problem
             return

@@ -23,6 +23,7 @@ from proxy.protocol.bounded_json import MOST_BYTES, JsonRefused, read_object
 ANSWER_LIMIT_S: Final = 10.0
 MOST_ANSWER_BYTES: Final = 64 << 20
 NAME_IT: Final = "Start the proxy, or name its admin port with --admin host:port."
+NONE_COVERED: Final = "No partition has caught up, so it is not known how many records are pending."
 ANOTHER: Final = "Another instance may have it: name that instance with --admin host:port."
 
 T = TypeVar("T")

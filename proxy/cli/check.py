@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from proxy.admin.access import is_loopback, listen
-from proxy.admin.tls import trust_own
+from proxy.admin.tls import Certificate, trust_own
 from proxy.cli.admin_port import NotThere, ProxyRefuses, address_of, ask, with_scheme
 from proxy.cli.check_broker import broker_findings, retry_settings_findings
 from proxy.cli.check_configs import Finding, Severity, Subject, existing
@@ -114,9 +114,10 @@ def settings_findings(settings: Settings) -> Iterator[Finding]:
 
 
 def _admin_port(admin: AdminSettings) -> Iterator[Finding]:
-    """Yield a finding if the admin port is taken or unusable. No token is sent to the program that
-    listens on the port."""
+    """Yield a finding if the admin port is taken, or the port or its certificate is unusable. No
+    token is sent to the program that listens on the port."""
     try:
+        Certificate(admin.tls)
         listen(admin).close()
     except PortTaken as taken:
         try:

@@ -5,11 +5,10 @@ from typing import Any
 
 import typer
 
-from proxy.cli.admin_port import Instance
+from proxy.cli.admin_port import NONE_COVERED, Instance
 from proxy.cli.terminal import counted, say, say_json, say_table
 from proxy.logs import plain
 
-NOTHING_KNOWN = "no partition has caught up, so it is not known how many records are pending."
 COLUMNS = ("instance", "version", "state", "partitions", "pending", "overdue", "oldest overdue by")
 
 
@@ -29,7 +28,7 @@ def instances(asked: Instance) -> None:
     known = f"{counted(said['pending'], 'record')} pending, {_number(said['overdue'])} overdue."
     say(
         f"{answered} of {counted(whole, 'instance')} answered: "
-        f"{known if said['partitions'] else NOTHING_KNOWN}"
+        f"{known if said['partitions'] else NONE_COVERED}"
     )
     if missing is None:
         say("The broker is silent, so it is not known whether these are all partitions.")

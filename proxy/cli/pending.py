@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 import typer
 
 from proxy.cli.admin_port import (
+    NONE_COVERED,
     Answer,
     Instance,
     Instances,
@@ -119,7 +120,6 @@ def _refuse_incomplete(missing: list[int] | None, silent: Mapping[str, str]) -> 
         raise typer.Exit(1)
 
 
-UNKNOWN: Final = "No partition is served now, so it is not known how many records are pending."
 SPANS_MS: Final = {
     "overdue": 0,
     "within a minute": 60_000,
@@ -178,7 +178,7 @@ def _count_at_instances(asked: Instances) -> None:
         _say_counts("target", by_target | ({"(others)": others} if others else {}))
         least = "" if missing == [] and not silent else "At least "
         known = f"{least}{_are_pending(total)} {_covered(partitions)}"
-        say(known if partitions else UNKNOWN)
+        say(known if partitions else NONE_COVERED)
         _say_repeated(twice)
         _say_missing(asked, missing)
     _refuse_incomplete(missing, silent)

@@ -90,7 +90,7 @@ def addressed(settings: Settings) -> str:
 def remedy(
     error: KafkaError, settings: Settings, topic: str | None = None, operation: str = "Describe"
 ) -> str | None:
-    """Return the command that grants the refused right, or None. `operation` is about `topic`."""
+    """Return the command that grants the refused right, or None. On `topic` it is `operation`."""
     needed = {
         KafkaError.TOPIC_AUTHORIZATION_FAILED: topic and Right(operation, "topic", topic),
         KafkaError.GROUP_AUTHORIZATION_FAILED: group_right(settings),

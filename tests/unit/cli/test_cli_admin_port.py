@@ -271,6 +271,13 @@ def test_check_refuses_an_admin_port_of_another_program(
     assert "choose another `admin: port`" in found.remedy
 
 
+def test_check_refuses_a_certificate_that_is_not_there(tmp_path: Path) -> None:
+    tls = AdminTls(certificate=tmp_path / "tls.crt", key=tmp_path / "tls.key")
+    (found,) = admin_findings(AdminSettings(port=0, tls=tls))
+    assert (found.severity, "tls.crt" in found.found) == (Severity.STOP, True)
+    assert "admin.tls.certificate" in found.remedy
+
+
 def test_check_says_nothing_of_a_free_admin_port() -> None:
     assert admin_findings(AdminSettings(port=0)) == []
 
